@@ -18,8 +18,8 @@ from pydantic import ValidationError
 
 from service.api.api_keys import ApiKeysError
 from service.api.app import create_app, replica_pool, wire
+from service.api.observation import OUTCOMES_PATH
 from service.api.outcome_log import OutcomeLogError
-from service.api.outcomes import OUTCOMES_PATH
 from service.api.protocol import HttpProtocol
 from service.api.services import Services
 from service.engines.protocol import EngineError

@@ -53,7 +53,7 @@ start_on_chips() {
 
 # Sets `events`, options of docker run for shoppers' events, where the fleet file has turned them on. Their key is read at
 # every start and stays in the environment. Without it hosts would refuse each other's plans, so none keeps events then:
-# plans go on.
+# plans go on, and no shopper is in an arm that nobody keeps.
 find_events() {
   local folder parameter
   events=()
@@ -66,7 +66,8 @@ find_events() {
     events=(--volume "$folder:$folder" --env PEAKPLAN_OUTCOMES_KEY)
   else
     echo "$parameter cannot be read: this host keeps no events of shoppers until it is started again" >&2
-    events=(--env PEAKPLAN_OUTCOMES_DIR= --env PEAKPLAN_OUTCOMES_FIREHOSE=)
+    events=(--env PEAKPLAN_OUTCOMES_DIR= --env PEAKPLAN_OUTCOMES_FIREHOSE= --env PEAKPLAN_EXPERIMENT_NAME=
+      --env PEAKPLAN_EXPERIMENT_ARMS=)
   fi
 }
 

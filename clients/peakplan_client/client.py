@@ -12,7 +12,7 @@ from peakplan_client.answering import ANSWER_TIMEOUT_SECONDS, AnswerCall, Event,
 from peakplan_client.batch import PLANS_TIMEOUT_SECONDS, Planned, PlansCall, Question, batches, newest
 from peakplan_client.body import ENCODINGS, Body
 from peakplan_client.calls import LEAST_DEADLINE_MS, Outcome, PlanCall, Send, Sleep, Steps
-from peakplan_client.experiments import Trial
+from peakplan_client.experiments import Trial, is_unit
 from peakplan_client.plan import Answer
 from peakplan_client.tracing import trace_headers
 
@@ -29,7 +29,8 @@ class CallOptions(TypedDict, total=False):
 
     `deadline_ms` is the service's time for a plan, `timeout` that of the whole call in seconds; `traceparent` and
     `tracestate` are the W3C trace context to go on with. `shopper` is who the service's experiment is to count, by an
-    id of the shop's, which the service keeps as a hash.
+    id of the shop's, which the service keeps as a hash: up to 100 visible characters of ASCII, without spaces. Who has
+    another id gets a plan, too, and is in no arm.
     """
 
     deadline_ms: int
@@ -64,8 +65,10 @@ class _Base:
 
     def _hosts(self, options: CallOptions) -> Sequence[httpx.URL]:
         """Return the endpoints of the shopper's arm; others are asked where these fail."""
-        shopper = options.get("shopper")
-        return self._of_arms.get(self._trial.arm(shopper), self._usual) if self._trial and shopper else self._usual
+        shopper = options.get("shopper", "")
+        if self._trial is None or not is_unit(shopper):
+            return self._usual
+        return self._of_arms.get(self._trial.arm(shopper), self._usual)
 
     def _request(
         self, query: str, history: Sequence[str], options: CallOptions
@@ -75,7 +78,7 @@ class _Base:
         if not LEAST_DEADLINE_MS <= deadline_ms <= _MOST_DEADLINE_MS:
             raise ValueError(f"deadline_ms must be from {LEAST_DEADLINE_MS} to {_MOST_DEADLINE_MS}, not {deadline_ms}")
         headers = self._headers | trace_headers(options.get("traceparent"), options.get("tracestate"))
-        if shopper := options.get("shopper"):
+        if is_unit(shopper := options.get("shopper", "")):
             headers["x-experiment-unit"] = shopper
         return headers, {"query": query, "deadline_ms": deadline_ms} | ({"history": newest(history)} if history else {})
 

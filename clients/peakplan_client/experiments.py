@@ -7,16 +7,23 @@ A shopper's bucket is the first four bytes of SHA-256 of "EXPERIMENT:SHOPPER" in
     const bucket = new DataView(bytes).getUint32(0) % 10000;
 
 Coins of a team draft are the bits of SHA-256 of its seed, each byte's lowest first, and 1 is for "b". @peakplan/client
-does all of this in TypeScript.
+does all of this in TypeScript. clients/experiment-vectors.json has cases for an implementation of your own.
 """
 
 import hashlib
+import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 BUCKETS = 10_000
+_UNIT = re.compile(r"[\x21-\x7e]{1,100}")
 T = TypeVar("T", bound=Hashable)
+
+
+def is_unit(shopper: str) -> bool:
+    """Tell whether the header `x-experiment-unit` can carry this id. Who has another one is in no arm of a service."""
+    return _UNIT.fullmatch(shopper) is not None
 
 
 def bucket(experiment: str, shopper: str) -> int:

@@ -40,6 +40,9 @@ def events_environment(settings: FleetSettings) -> dict[str, str]:
     }
     if settings.shopper_events.bucket:
         environment["PEAKPLAN_OUTCOMES_FIREHOSE"] = _stream_arn(settings)
+    if (experiment := settings.shopper_events.experiment) is not None:
+        environment["PEAKPLAN_EXPERIMENT_NAME"] = experiment.name
+        environment["PEAKPLAN_EXPERIMENT_ARMS"] = experiment.words
     return environment
 
 

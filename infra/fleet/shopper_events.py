@@ -7,9 +7,9 @@ stream of the fleet brings every event on to a bucket before its host, and its f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from infra.fleet.demand import Part
 from infra.fleet.endpoints import Endpoint
@@ -19,6 +19,30 @@ FILE_MEGABYTES, FILES = 64, 64
 KINDS = ("plans", "outcomes", "events")  # of which each has a file that is written, and those set aside
 # A delivery stream buffers until either is full (Amazon Data Firehose API reference, BufferingHints).
 BUFFER_MEGABYTES, BUFFER_SECONDS = 64, 300
+
+
+ArmName = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9._-]{1,64}$")]
+Share = Annotated[int, Field(ge=0, lt=1_000_000)]
+
+
+class Experiment(Part):
+    """One experiment on every host of the fleet (docs/value.md), each of which serves all of its arms."""
+
+    name: ArmName = Field(description="The experiment's name, which is also its salt: another one deals shoppers anew.")
+    arms: dict[ArmName, Share] = Field(
+        min_length=2, max_length=8, description="The arms' shares, in the order in which clients have them."
+    )
+
+    @model_validator(mode="after")
+    def _somebody_is_in_an_arm(self) -> Self:
+        if not any(self.arms.values()):
+            raise ValueError("arms: give one of them a share above 0")
+        return self
+
+    @property
+    def words(self) -> str:
+        """The arms as the service's setting has them."""
+        return ",".join(f"{arm}={share}" for arm, share in self.arms.items())
 
 
 class ShopperEvents(Part):
@@ -31,11 +55,16 @@ class ShopperEvents(Part):
         default=False, description="Events go to a bucket of the fleet, too; else they end with the host that has them."
     )
     days: int = Field(default=180, ge=1, le=3653, description="The days that the bucket keeps events.")
+    experiment: Experiment | None = Field(
+        default=None, description="An experiment over plans; who got which arm is kept with the events."
+    )
 
     @model_validator(mode="after")
     def _the_bucket_is_of_something(self) -> Self:
         if self.bucket and not self.enabled:
             raise ValueError("bucket needs enabled: true, without which hosts keep no events that could go there")
+        if self.experiment is not None and not self.enabled:
+            raise ValueError("experiment needs enabled: true, without which nobody keeps who got which arm")
         return self
 
 

@@ -8,7 +8,7 @@ import ipaddress
 import math
 import time
 from collections.abc import Collection
-from functools import partial
+from functools import lru_cache, partial
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -120,11 +120,16 @@ def is_local(scope: Scope) -> bool:
 
 
 def _address(scope: Scope) -> Address | None:
-    """Return the caller's address, an IPv4 one as such also where the listener is of IPv6."""
     try:
-        address = ipaddress.ip_address(scope["client"][0])
+        return _read_address(scope["client"][0])
     except (TypeError, ValueError):  # a unix socket has none
         return None
+
+
+@lru_cache(maxsize=1024)
+def _read_address(text: str) -> Address:
+    """Return the caller's address, an IPv4 one as such also where the listener is of IPv6. Raises ValueError."""
+    address = ipaddress.ip_address(text)
     return getattr(address, "ipv4_mapped", None) or address
 
 

@@ -22,11 +22,10 @@ from service.api.fast_lane import FastLane
 from service.api.hosts import AllowedHosts
 from service.api.keeping import event_keeper, experiment, outcome_log
 from service.api.middleware import JsonBody, RequestContext
-from service.api.observation import PLAN_PATH, Observer
+from service.api.observation import OUTCOMES_PATH, PLAN_PATH, Observer
 from service.api.openapi import Api
 from service.api.operations import LOCAL_PATHS, METRICS_PATH
 from service.api.operations import router as operations_router
-from service.api.outcomes import OUTCOMES_PATH
 from service.api.outcomes import router as outcomes_router
 from service.api.page import page_routes
 from service.api.problems import install_problem_handlers
@@ -120,7 +119,8 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
         quantile=settings.queue.admission_quantile,
         hang_seconds=settings.queue.hang_seconds,
         warm_up=warm_up_requests(settings.strategy, settings_vocabulary(settings)),
-        by_worth=settings.routing != "off" and settings_scorer(settings) is not None,
+        by_worth=(settings.routing != "off" or settings.experiment.routes_by_worth)
+        and settings_scorer(settings) is not None,
     )
 
 

@@ -7,19 +7,21 @@ The exposure is kept with the plan (outcome_log.py).
 An arm that is another model, release or shop folder has hosts of its own, and callers send its shoppers to them. Who
 reaches another host all the same gets that host's plan, because a plan matters more than an experiment, and keeps the
 arm: to leave them out would compare those alone for whom nothing went wrong. They are told apart, and counted.
+
+Where arms of one process differ in who plans, each has cached plans of its own: the model's plan of one arm would
+otherwise answer the same question in an arm whose rules plan it.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from peakplan_client.experiments import assigned
+from peakplan_client.experiments import assigned, is_unit
 
 from service.events.sessions import Sessions
 from service.planner.prompt import Planners
+from service.settings.experiments import ROUTED
 
 SHOPPER_HEADER, ANSWER_HEADER = "x-experiment-unit", "x-experiment"
-_SHOPPER = re.compile(rb"[\x21-\x7e]{1,100}")
 _PLANNERS: dict[str, Planners] = {
     "rules": "rules", "routing-off": "off", "routing-overload": "overload", "routing-always": "always",
 }  # fmt: skip
@@ -29,7 +31,8 @@ _PLANNERS: dict[str, Planners] = {
 class Exposure:
     """What one shopper got: the arm, and who plans in it where that differs from the service's own setting.
 
-    `missed`: this host does not serve the arm, and its plan is one of another.
+    `missed`: this host does not serve the arm, and its plan is one of another. `cached_for` names the arm where it has
+    cached plans of its own.
     """
 
     experiment: str
@@ -37,6 +40,7 @@ class Exposure:
     shopper: str
     planners: Planners | None
     missed: bool = False
+    cached_for: str = ""
 
     @property
     def header(self) -> bytes:
@@ -52,14 +56,15 @@ class Experiment:
     ) -> None:
         """Take the arms that this host serves; none is all of them."""
         self._name, self._shares, self._sessions, self._served = name, shares, sessions, served
+        self._are_cached_apart = not ROUTED.isdisjoint(served or shares)
 
     def exposure(self, headers: Mapping[bytes, bytes], caller: str) -> Exposure | None:
         """Return what the shopper gets whom these headers name; None where they name none."""
-        given = headers.get(SHOPPER_HEADER.encode("ascii"), b"")
-        if not _SHOPPER.fullmatch(given):
+        shopper = headers.get(SHOPPER_HEADER.encode("ascii"), b"").decode("latin-1")
+        if not is_unit(shopper):
             return None
-        shopper = given.decode("ascii")
         arm = assigned(self._name, self._shares, shopper)
         missed = bool(self._served) and arm not in self._served
         planners = None if missed else _PLANNERS.get(arm)
-        return Exposure(self._name, arm, self._sessions.hashed(caller, shopper), planners, missed)
+        cached_for = arm if self._are_cached_apart else ""
+        return Exposure(self._name, arm, self._sessions.hashed(caller, shopper), planners, missed, cached_for)

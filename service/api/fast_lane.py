@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.middleware import replay
 from service.api.models import PlanRequest
-from service.api.observation import PLAN_PATH
-from service.api.outcomes import OUTCOMES_PATH, answer_events, read_events
+from service.api.observation import OUTCOMES_PATH, PLAN_PATH
+from service.api.outcomes import answer_events, read_events
 from service.api.problems import bug_response
 from service.api.routes import answer_plan
 from service.api.services import Services

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.api.problems import problem_response
 
 _LOCAL_NAME = "localhost"
+_USUAL = {_LOCAL_NAME, "127.0.0.1", "::1"}  # are not parsed at every request
 
 
 class AllowedHosts:
@@ -40,6 +41,8 @@ class AllowedHosts:
 
 def is_loopback(name: str) -> bool:
     """Tell whether a name or address can only mean this machine."""
+    if name in _USUAL:
+        return True
     try:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:

@@ -15,9 +15,11 @@ from service.telemetry.traces import Tracer
 
 logger = logging.getLogger("service.api")
 
-PLAN_PATH = "/plan"
+PLAN_PATH, OUTCOMES_PATH = "/plan", "/outcomes"
 CLIENT_CLOSED_REQUEST = 499  # nginx's status for it, used only in the log
 _QUIET_PATHS = ("/healthz", "/readyz", "/metrics")
+# Answers that no log needs: those to checks, and of what is in a file already and comes ten times as often as plans.
+_QUIET = {*((path, 200) for path in _QUIET_PATHS), (OUTCOMES_PATH, 202)}
 
 
 class Observer:
@@ -126,7 +128,7 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
 def _log(scope: Scope, status: int, seconds: float) -> None:
     """Log one line, without the query string, which may hold a shopper's words."""
     state = scope["state"]
-    level = logging.DEBUG if scope["path"] in _QUIET_PATHS and status == 200 else logging.INFO
+    level = logging.DEBUG if (scope["path"], status) in _QUIET else logging.INFO
     if not logger.isEnabledFor(level):
         return
     fields = {"request_id": state["request_id"], "status": status, "milliseconds": round(seconds * 1000, 2)}

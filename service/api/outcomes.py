@@ -7,8 +7,10 @@ plan's words are the shopper's; its line has them, and the values made of them, 
 """
 
 import asyncio
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Body
@@ -20,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope
 
 from service.api.models import FieldProblem
+from service.api.observation import OUTCOMES_PATH
 from service.api.outcome_log import MOST_OUTCOMES
 from service.api.problems import problem_response
 from service.api.services import Services, Use, problems
@@ -27,7 +30,6 @@ from service.events.keeper import EventKeeper, Refusal, Taken
 from service.events.model import ACTIONS, MOST_EVENTS, Event, Happened, OwnEvent
 from service.planner.vocabulary import Vocabulary
 
-OUTCOMES_PATH = "/outcomes"
 _RETRY_AFTER = {"Retry-After": "1"}
 _WRITE_SECONDS = 5.0  # for a disk that hangs
 _AT_ONCE = 8  # events of a list, between which whoever else is ready has a turn of the event loop
@@ -117,7 +119,9 @@ def _whose(body: Any) -> str:
 
 # The document does not promise that an action of the shop's own is taken: most services take none.
 _Tagged = Annotated[Event, Tag("(event)")] | Annotated[SkipJsonSchema[OwnEvent], Tag("(own)")]
-_Events = Annotated[list[Annotated[_Tagged, Discriminator(_whose)]], Field(min_length=1, max_length=MOST_EVENTS)]
+_One = Annotated[_Tagged, Discriminator(_whose)]
+_Events = Annotated[list[_One], Field(min_length=1, max_length=MOST_EVENTS)]
+_EVENT: TypeAdapter[Happened] = TypeAdapter(_One)
 _EVENTS = TypeAdapter(_Events)
 Report = Annotated[
     Annotated[Outcome, Tag("(outcome)")] | _Tagged | Annotated[_Events, Tag("(events)")],
@@ -159,7 +163,7 @@ async def outcomes(body: Report, request: Request, use: Use) -> Response:
 
 def read_events(body: bytes) -> Sequence[Happened]:
     """Read one event or a list of them from JSON. Raises ValidationError: it is none, or an outcome to train on."""
-    return _EVENTS.validate_json(body) if body.lstrip()[:1] == b"[" else [Event.model_validate_json(body)]
+    return _EVENTS.validate_json(body) if body.lstrip()[:1] == b"[" else [_EVENT.validate_json(body)]
 
 
 async def answer_events(events: Sequence[Happened], scope: Scope, _: Receive, use: Services) -> Response:
@@ -178,7 +182,9 @@ async def answer_events(events: Sequence[Happened], scope: Scope, _: Receive, us
         statuses = {refusal.status for refusal in taken.refused}
         status = statuses.pop() if len(statuses) == 1 else 409
         return problem_response(request_id, status, " ".join(problem.detail for problem in told), told)
-    return JSONResponse(_answer(taken), status_code=202)
+    if taken.refused:
+        return JSONResponse(_answer(len(taken.kept), taken.repeated, taken.refused), status_code=202)
+    return Response(_all_taken(len(taken.kept), taken.repeated), status_code=202, media_type="application/json")
 
 
 def _nothing_is_kept(request_id: str) -> Response:
@@ -211,19 +217,21 @@ async def _take(keeper: EventKeeper, events: Sequence[Happened], caller: str) ->
         keeper.judge(events[first : first + _AT_ONCE], caller, taken)
     keeper.append(taken)
     if taken.written is not None:
-        try:
-            kept = await asyncio.wait_for(asyncio.wrap_future(taken.written), _WRITE_SECONDS)
-        except TimeoutError:
-            kept = False
-        if not kept:
+        if not await keeper.landing.kept(taken.written, _WRITE_SECONDS):
             return None
         keeper.wrote(taken, caller)
     return taken
 
 
-def _answer(taken: Taken) -> dict[str, Any]:
-    told = [_told(refusal, alone=False).model_dump() for refusal in taken.refused]
-    return {"status": "kept", "kept": len(taken.kept), "repeated": taken.repeated, "refused": told}
+@lru_cache(maxsize=256)
+def _all_taken(kept: int, repeated: int) -> bytes:
+    """Return the answer to nearly all requests, made once."""
+    return json.dumps(_answer(kept, repeated, []), separators=(",", ":")).encode()
+
+
+def _answer(kept: int, repeated: int, refused: Sequence[Refusal]) -> dict[str, Any]:
+    told = [_told(refusal, alone=False).model_dump() for refusal in refused]
+    return {"status": "kept", "kept": kept, "repeated": repeated, "refused": told}
 
 
 def _told(refusal: Refusal, *, alone: bool) -> FieldProblem:

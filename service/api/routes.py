@@ -82,7 +82,8 @@ async def make_plan(
     _charge(state, question)
     exposure = use.experiment.exposure(state["headers"], task.caller) if use.experiment else None
     if exposure is not None:
-        state["experiment"], task.planners = exposure.header, exposure.planners
+        state["experiment"] = exposure.header
+        task.planners, task.cached_for = exposure.planners, exposure.cached_for
     metered = Metered(_plan(task, receive, use))
     try:
         planned = await metered

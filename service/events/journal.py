@@ -3,17 +3,17 @@
 Whoever appends waits for the write, which many share, so that a process that is killed loses nothing that it answered
 for. A disk that is full or gone is left for the next folder; where no folder takes a line, its sender hears so and
 keeps it. No plan waits for any of this: a thread of its own writes. It wakes fifty times a second at most, because each
-time it takes the interpreter from the event loop, and a core from the model.
+time it takes the interpreter from the event loop, and a core from the model. What comes meanwhile shares one batch and
+one future: it is joined, written and told together.
 """
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Full, Queue
-from threading import Thread
+from threading import Condition, Thread
 
 from service.events.rotating import RotatingFile
 
@@ -24,7 +24,20 @@ _WAITING = 1024  # appends that wait for a slow disk, each no larger than a requ
 _GATHER_SECONDS = 0.02  # between two writes, in which appends wake nobody
 _CLOSE_SECONDS = 5.0  # for a disk that hangs
 
-_Append = tuple[bytes, int, "Future[bool]"]
+
+def _running() -> "Future[bool]":
+    future: Future[bool] = Future()
+    future.set_running_or_notify_cancel()  # who no longer waits, for a disk that hangs, cannot take it back
+    return future
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What is written at once."""
+
+    texts: list[bytes] = field(default_factory=list)
+    count: int = 0
+    future: "Future[bool]" = field(default_factory=_running)
 
 
 class JournalError(RuntimeError):
@@ -45,7 +58,8 @@ class Journal:
                 raise JournalError(f"{file.path.parent}: {error.strerror}") from error
         self.listener: Callable[[], None] = lambda: None  # is told of every write
         self.refused = self.spilled = 0  # events that nobody kept here, and those that another folder took
-        self._waiting: Queue[_Append | None] = Queue(_WAITING)
+        self._batch: _Batch | None = None  # what comes now; None: nothing has come since the last one was taken
+        self._changed, self._sleeps, self._ends = Condition(), False, False
         self._thread = Thread(target=self._write_for_ever, name=NAME, daemon=True)
         self._thread.start()
 
@@ -55,47 +69,46 @@ class Journal:
         return [file.path for file in self._files]
 
     def append(self, lines: bytes, count: int) -> "Future[bool]":
-        """Take `count` lines; the result, once it is known, says whether they are in a file."""
-        future: Future[bool] = Future()
-        future.set_running_or_notify_cancel()  # who no longer waits, for a disk that hangs, cannot take it back
-        try:
-            self._waiting.put_nowait((lines, count, future))
-        except Full:
-            self._refuse(count, "too many wait for a slow disk")
-            future.set_result(False)
-        return future
+        """Take `count` lines; the result, once it is known, says whether they are in a file. Others may share it."""
+        with self._changed:
+            batch = self._batch = self._batch or _Batch()
+            if len(batch.texts) < _WAITING:
+                batch.texts.append(lines)
+                batch.count += count
+                if self._sleeps:
+                    self._sleeps = False
+                    self._changed.notify()
+                return batch.future
+        self._refuse(count, "too many wait for a slow disk")
+        refused = _running()
+        refused.set_result(False)
+        return refused
 
     def close(self) -> None:
         """Write what waits; a disk that hangs keeps nobody."""
-        with contextlib.suppress(Full):
-            self._waiting.put(None, timeout=_CLOSE_SECONDS)
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
         self._thread.join(_CLOSE_SECONDS)
 
     def _write_for_ever(self) -> None:
-        while True:
+        ends = False
+        while not ends:
             time.sleep(_GATHER_SECONDS)
-            batch = self._come()
-            if not batch:  # nobody has come for a while: the next one wakes this thread
-                batch = [self._waiting.get()]
+            if self._batch is None and not self._ends:  # nobody has come for a while: the next one wakes this thread
+                self._sleep()
                 time.sleep(_GATHER_SECONDS)
-                batch += self._come()
-            self._write_batch([each for each in batch if each is not None])
-            if None in batch:
-                return
+            with self._changed:
+                batch, self._batch, ends = self._batch, None, self._ends
+            if batch is not None:
+                batch.future.set_result(self._write(b"".join(batch.texts), batch.count))
+                self.listener()
 
-    def _come(self) -> list[_Append | None]:
-        come = []
-        while not self._waiting.empty():  # nobody else takes them
-            come.append(self._waiting.get())
-        return come
-
-    def _write_batch(self, appends: Sequence[_Append]) -> None:
-        if not appends:
-            return
-        kept = self._write(b"".join(lines for lines, _, _ in appends), sum(count for _, count, _ in appends))
-        for _, _, future in appends:
-            future.set_result(kept)
-        self.listener()
+    def _sleep(self) -> None:
+        with self._changed:
+            while self._batch is None and not self._ends:
+                self._sleeps = True
+                self._changed.wait()
 
     def _write(self, text: bytes, count: int) -> bool:
         why = ""

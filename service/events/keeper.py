@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from service.events.journal import Journal
+from service.events.landing import Landing
 from service.events.model import Happened
 from service.events.sessions import Sessions
 from service.events.shipping import Shipper, Sink
@@ -79,7 +80,7 @@ class EventKeeper:
         `own_actions` are the shop's, each with the name that it is kept by.
         """
         self.own_actions = own_actions or {}
-        self.journal, self.sessions = journal, sessions
+        self.journal, self.sessions, self.landing = journal, sessions, Landing()
         self._is_served, self._planned_in, self._count = is_served, planned_in, count
         self._left_out = _left_out(keeps_text)
         self.shipper: Shipper | None = None

@@ -66,6 +66,7 @@ class PlanTask:
         self.worth: float | None = None  # how likely the model's plan is to be better than one by rule; None: unasked
         self.draft_by_rule: PlanDraft | None = None  # which that was read in; a plan by rule need not make it again
         self.planners: Planners | None = None  # who plans, where an experiment says so and not the settings
+        self.cached_for = ""  # the arm of an experiment whose plans are cached apart from those of others
         self._keys: dict[str, str] = {}
 
     @cached_property
@@ -89,10 +90,12 @@ class PlanTask:
         return "\x1e".join((render_prompt(self.question), words))
 
     def key(self, version: str) -> str:
-        """Return the cache key: equal for questions that a model of this version answers alike."""
+        """Return the cache key: equal for questions of one arm that a model of this version answers alike."""
         if version not in self._keys:
             seen = "\x1e".join((*filter(None, [self.caller]), version, self._seen)).encode()
-            self._keys[version] = hashlib.blake2b(seen, digest_size=_KEY_BYTES).hexdigest()
+            # Not among the words, which anybody can write.
+            arm = hashlib.blake2b(self.cached_for.encode(), digest_size=16).digest() if self.cached_for else b""
+            self._keys[version] = hashlib.blake2b(seen, digest_size=_KEY_BYTES, person=arm).hexdigest()
         return self._keys[version]
 
     def request(self, strategy: Strategy, *, fast_forward: bool = True, trace: bool = False) -> GenerationRequest:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _MOST_ARMS = 8
+ROUTED = frozenset({"routing-off", "routing-overload", "routing-always"})  # arms that choose who plans
 
 
 class ExperimentSettings(BaseModel):
@@ -51,6 +52,11 @@ class ExperimentSettings(BaseModel):
     def served(self) -> frozenset[str]:
         """The arms that this host serves; none is all of them."""
         return frozenset(filter(None, map(str.strip, self.serves.split(","))))
+
+    @property
+    def routes_by_worth(self) -> bool:
+        """Whether this host serves an arm for which replicas have to take first what is worth most."""
+        return not (ROUTED - {"routing-off"}).isdisjoint(self.served or self.shares)
 
     @property
     def shares(self) -> dict[str, int]:

@@ -1,12 +1,15 @@
 """What starts and stops the container on a host, with a docker of the test's own."""
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from infra.constructs.shopper_events import events_environment
 from service.settings import Settings
 from tests.ami.programs import AMI, Programs
+from tests.infra.fleet.fleets import dev_fleet
 
 SCRIPT = AMI / "host" / "serve.sh"
 
@@ -145,6 +148,21 @@ def test_without_the_key_a_host_plans_and_keeps_no_events(programs: Programs, ho
     command = started(programs)
     assert "--env PEAKPLAN_OUTCOMES_DIR= " in command
     assert "/var/lib/peakplan" not in command
+
+
+def test_without_the_key_the_fleet_s_experiment_does_not_keep_a_host_from_starting(
+    programs: Programs, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = {"name": "autumn", "arms": {"control": 50, "rules": 50}}
+    told = events_environment(dev_fleet({"shopper_events": {"enabled": True, "experiment": arms}}))
+    (host / "etc/host.env").write_text(
+        "PEAKPLAN_GROUP=inf2\n" + "".join(f"{name}={value}\n" for name, value in told.items()), encoding="utf-8"
+    )
+    programs.add("aws", "exit 254")
+    assert serve(programs, "start", host, chips=1).returncode == 0
+    for name, value in (told | dict(re.findall(r"--env (\w+)=(\S*)", started(programs)))).items():
+        monkeypatch.setenv(name, value)
+    assert not Settings().experiment.name, "docker's --env comes after --env-file"
 
 
 def test_a_fleet_without_events_asks_for_no_key(programs: Programs, host: Path) -> None:

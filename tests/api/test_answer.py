@@ -10,13 +10,15 @@ from typing import Any
 
 import httpx
 import pytest
+from peakplan_client import assigned
 
 from service.api import shop as shop_module
 from service.api.answers import EVENTS
 from service.api.models import PlanAnswer
 from service.api.shop import Options, SampleShop
 from service.planner.plan import Plan
-from service.settings.groups import AuthSettings
+from service.settings.experiments import ExperimentSettings
+from service.settings.groups import AuthSettings, OutcomeSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine, until
 
@@ -87,6 +89,20 @@ async def test_the_plan_then_three_products_with_their_wishes_then_the_others(ca
     (rubber,) = [each for each in first + others if each["name"] == "Rubber Boots"]
     assert [wish["says"] for wish in rubber["unknown"]] == ["color: red"]
     assert 0 < done["plan_ms"] <= done["first_ms"] == options["milliseconds"] <= done["total_ms"]
+
+
+async def test_an_answer_is_of_the_shopper_s_arm_says_which_and_is_kept_as_exposure(cache_dir: Path) -> None:
+    trial = ExperimentSettings(name="autumn", arms="control=50,rules=50")
+    by_rule = {"control": "model", "rules": "rules"}
+    who = {arm: next(f"b{n}" for n in range(99) if assigned("autumn", trial.shares, f"b{n}") == arm) for arm in by_rule}
+    kept = {"outcomes": OutcomeSettings(dir=cache_dir / "kept"), "experiment": trial}
+    async with talking_to(FakeEngine(text=BOOTS), cache_dir=cache_dir, **kept) as client:
+        for arm, source in by_rule.items():
+            told = await client.post("/answer", json=ASKED, headers={"x-experiment-unit": who[arm]})
+            assert told.headers["x-experiment"] == f"autumn={arm}"
+            assert events_of(told)[0][1]["source"] == source
+    lines = (cache_dir / "kept/plans.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["arm"] for line in lines] == list(by_rule)
 
 
 async def test_events_are_as_the_openapi_document_has_them(cache_dir: Path) -> None:

@@ -206,3 +206,32 @@ async def test_actions_that_cannot_be_are_refused_at_the_start(tmp_path: Path, a
     with pytest.raises((ValueError, OutcomeLogError), match=said):
         async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, actions=actions)):
             pass
+
+
+async def test_an_event_that_is_kept_is_no_line_of_the_log_and_one_that_is_refused_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "service.api")
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        query_id = await planned(client)
+        for event, status in ((click(query_id), 202), ([click(query_id)], 202), (click("0" * 32), 404)):
+            assert (await client.post("/outcomes", json=event)).status_code == status
+    logged = [(record.getMessage(), record.__dict__["status"]) for record in caplog.records if "status" in vars(record)]
+    assert logged == [("POST /plan", 200), ("POST /outcomes", 404)]
+
+
+@pytest.mark.parametrize("wrong", [None, "buy_later"])
+async def test_actions_of_the_shop_s_own_have_the_fast_lane_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str | None
+) -> None:
+    async def slow(*_: object) -> None:
+        raise AssertionError("the framework was asked")
+
+    monkeypatch.setattr("service.api.app.Api.__call__", slow)
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, actions="buy_now=purchase")) as client:
+        event = click(await planned(client)) | {"action_name": wrong or "buy_now"}
+        answer = await client.post("/outcomes", json=event)
+    if wrong:
+        assert "'buy_later' is no action" in assert_problem(answer, 422)["detail"]
+    else:
+        assert kept(tmp_path)[0]["action_name"] == "purchase"

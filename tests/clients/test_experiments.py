@@ -10,12 +10,14 @@ from typing import Any
 
 import httpx
 import pytest
-from peakplan_client import EventSender, assigned, interleave
+from peakplan_client import Client, EventSender, Trial, UnauthorizedError, assigned, interleave
 from peakplan_client.experiments import __doc__ as algorithm
 from peakplan_client.experiments import bucket
 
+from tests.clients import experiment_vectors
 from tests.processes import PATIENCE
 
+VECTORS = experiment_vectors.FILE
 SHOPPERS = [f"browser-{number}" for number in range(2000)]
 
 
@@ -31,6 +33,29 @@ def test_arms_get_their_shares_and_another_experiment_deals_anew() -> None:
     assert 0.3 < sum(one == other for one, other in zip(first, again, strict=True)) / len(SHOPPERS) < 0.45
     with pytest.raises(ValueError, match="shares"):
         assigned("autumn", {"a": 0}, "x")
+
+
+def test_the_vectors_that_the_typescript_tests_read_are_what_python_finds() -> None:
+    assert VECTORS.read_text(encoding="utf-8") == experiment_vectors.text(), "every running experiment is dealt anew"
+    cases = json.loads(VECTORS.read_text(encoding="utf-8"))
+    assert {case["arm"] for case in cases} == {"control", "2", "1", "newer", "all"}
+    assert {case["credit"] for case in cases} == {-1, 0, 1}
+    assert {case["header"] for case in cases} == {True, False}
+
+
+def test_a_shopper_whom_no_header_can_name_gets_a_plan_of_the_usual_hosts() -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append((request.url.host, request.headers.get("x-experiment-unit")))
+        return httpx.Response(401)
+
+    trial = Trial("autumn", {"newer": 1}, {"newer": ["http://newer"]})
+    with Client("http://usual", trial=trial, transport=httpx.MockTransport(answer)) as client:
+        for shopper in ("browser-1", "", "ü👟", "two words", "x" * 101, "x\n"):
+            with pytest.raises(UnauthorizedError):
+                client.plan("red boots", shopper=shopper)
+    assert asked == [("newer", "browser-1"), *[("usual", None)] * 5]
 
 
 @pytest.mark.skipif(

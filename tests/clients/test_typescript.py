@@ -11,14 +11,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
-from typing import Any
 
 import pytest
-from peakplan_client import assigned, interleave
-from peakplan_client.experiments import bucket
 
 from benchmarks import client_types
+from tests.clients import experiment_vectors
 from tests.faults.under_load import fake_server
 from tests.server_process import ServerProcess, serving
 from tests.test_snippets import blocks
@@ -84,28 +81,17 @@ def test_the_package_holds_what_is_built_and_needs_nothing(installed: Path) -> N
     assert 'from "node:' not in code
 
 
-def experiments() -> Iterator[dict[str, Any]]:
-    """Yield what Python makes of shoppers, arms, and lists of two searches."""
-    arms = {"control": 50, "2": 30, "1": 20}  # names that an object would sort
-    for number in range(60):
-        draw = Random(number)
-        a, b = (draw.sample([f"p{each}" for each in range(12)], draw.randrange(9)) for _ in "ab")
-        shopper, length = f"browser-{number} ü👟", draw.randrange(12)
-        drafted, chosen = interleave(a, b, length=length, seed=shopper), draw.sample(a, len(a) // 2)
-        yield {
-            "shopper": shopper, "experiment": "autumn", "arms": list(arms.items()), "a": a, "b": b, "length": length,
-            "bucket": bucket("autumn", shopper), "arm": assigned("autumn", arms, shopper),
-            "products": drafted.products, "teams": drafted.teams, "chosen": chosen, "credit": drafted.credit(chosen),
-        }  # fmt: skip
-
-
 def test_it_works_in_node_with_a_real_service(installed: Path, server: ServerProcess, tmp_path: Path) -> None:
-    names = ["client.test.mjs", "events.test.mjs"]
+    names = ["client.test.mjs", "events.test.mjs", "experiments.test.mjs"]
     for name in names:
         shutil.copy(HERE / name, installed)
-    (installed / "experiments.json").write_text(json.dumps(list(experiments())), encoding="utf-8")
-    with fake_server(PEAKPLAN_OUTCOMES_DIR=tmp_path, FAKE_SECONDS=0) as keeping:
+    shutil.copy(experiment_vectors.FILE, installed)
+    experiment = {"PEAKPLAN_EXPERIMENT_NAME": "autumn", "PEAKPLAN_EXPERIMENT_ARMS": "control=50,2=30,rules=20"}
+    with fake_server(PEAKPLAN_OUTCOMES_DIR=tmp_path, FAKE_SECONDS=0, **experiment) as keeping:
         said = run(installed, "node", "--test", *names, PEAKPLAN_URL=server.url, PEAKPLAN_KEEPS_EVENTS=keeping.url)
+    plans = [json.loads(line) for line in (tmp_path / "plans.jsonl").read_text(encoding="utf-8").splitlines()]
+    arms = {line["arm"]: line["source"] == "rules" for line in plans if "arm" in line}
+    assert arms == {"control": False, "2": False, "rules": True}
     assert (tmp_path / "events.jsonl").read_text(encoding="utf-8").count('"B07"') == 1
     assert "fail 0" in said
     assert "skipped 0" in said

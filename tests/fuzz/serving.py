@@ -21,7 +21,7 @@ from peakplan_client.shop import MAPPING, Shop
 from benchmarks.question_cost import OPERATIONS
 from service.api.answers import ANSWER_PATH, EVENTS
 from service.api.models import MAX_TEXT_CHARACTERS
-from service.api.outcomes import OUTCOMES_PATH
+from service.api.observation import OUTCOMES_PATH
 from service.api.routes import PLAN_PATH, PLANS_PATH
 from service.settings.groups import OutcomeSettings
 from tests.api.client import talking_to

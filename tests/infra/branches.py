@@ -32,7 +32,12 @@ LOCKED: dict[str, Any] = {
     "access.acceptance_required": False,
     "access.caller_vpcs": list(VPCS),
     "log_key": OWN_KEY,
-    "shopper_events": {"enabled": True, "bucket": True, "days": 40},
+    "shopper_events": {
+        "enabled": True,
+        "bucket": True,
+        "days": 40,
+        "experiment": {"name": "autumn", "arms": {"control": 50, "2": 30, "rules": 20}},
+    },
 }
 PUBLIC: dict[str, Any] = {
     "load_balancer.scheme": "internet-facing",

@@ -1,6 +1,7 @@
 """One line of a fleet file has every host keep shoppers' events, and gathers them in a bucket."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import ValidationError
 from infra.constructs.host import user_data
 from infra.constructs.shopper_events import events_environment
 from infra.fleet.cost import volume_gib
+from infra.fleet.settings import FleetSettings
 from infra.fleet.shopper_events import ShopperEvents, key_parameter, most_gigabytes, stream_name
 from infra.operations.outcomes_key import delete_key, make_key
 from service.settings import Settings
@@ -34,6 +36,8 @@ def test_a_fleet_with_events_and_a_bucket() -> None:
         data = json.dumps(launched["Properties"]["LaunchTemplateData"]["UserData"])
         assert "PEAKPLAN_OUTCOMES_DIR=/var/lib/peakplan/outcomes" in data
         assert "PEAKPLAN_OUTCOMES_FIREHOSE=arn:" in data
+        assert "PEAKPLAN_EXPERIMENT_NAME=autumn" in data
+        assert "PEAKPLAN_EXPERIMENT_ARMS=control=50,2=30,rules=20" in data
     assert f"parameter{key_parameter('dev')}" in statements(cell)
     assert "firehose:PutRecordBatch" in statements(cell)
     reached = json.dumps(resources(found["Network"], "AWS::EC2::VPCEndpoint"))
@@ -67,9 +71,41 @@ def test_the_service_reads_what_a_host_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert most_gigabytes() < min(volume_gib(group) for group in fleet.groups) / 4, "files leave the disk to the image"
 
 
-def test_a_bucket_for_nothing_is_refused() -> None:
-    with pytest.raises(ValidationError, match="needs enabled: true"):
-        ShopperEvents(bucket=True)
+def test_an_experiment_of_the_fleet_file_is_each_host_s_and_its_arms_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The file's order is the clients': another one would put shoppers into other arms than the client says."""
+    (tmp_path / "fleet.yaml").write_text(
+        Path("infra/fleets/prime-day-small.yaml").read_text("utf-8")
+        + "\nshopper_events:\n  enabled: true\n  experiment:\n    name: autumn\n"
+        + "    arms: {routing-off: 30, control: 50, 2: 20}\n".replace("2:", "'2':"),
+        encoding="utf-8",
+    )
+    told = events_environment(FleetSettings.from_yaml(tmp_path / "fleet.yaml"))
+    assert "PEAKPLAN_EXPERIMENT_ARMS=routing-off=30,control=50,2=20" in user_data(told).render()
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    experiment = Settings().experiment
+    assert (experiment.name, list(experiment.shares.items())) == (
+        "autumn",
+        [("routing-off", 30), ("control", 50), ("2", 20)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"bucket": True}, "bucket needs enabled: true"),
+        ({"experiment": {"name": "a", "arms": {"control": 1, "rules": 1}}}, "experiment needs enabled: true"),
+        ({"enabled": True, "experiment": {"name": "a", "arms": {"control": 0, "rules": 0}}}, "a share above 0"),
+        ({"enabled": True, "experiment": {"name": "a", "arms": {"control": 1}}}, "at least 2"),
+        ({"enabled": True, "experiment": {"name": "a b", "arms": {"control": 1, "rules": 1}}}, "pattern"),
+        ({"enabled": True, "experiment": {"name": "a", "arms": {"control": 1, "x,y=3": 1}}}, "pattern"),
+    ],
+)
+def test_what_no_host_could_do_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        ShopperEvents.model_validate(given)
 
 
 def test_a_deploy_makes_the_key_once_and_only_where_it_is_needed(account: Account) -> None:

@@ -43,6 +43,8 @@ export interface Transport {
   fetch: typeof fetch;
   headers: Record<string, string>;
   endpoints: readonly Endpoint[];
+  /** Are asked before the others, as long as they do not fail. */
+  preferred: ReadonlySet<Endpoint>;
 }
 
 /** Run a call until its result is there or `timeoutMs` is over. Throws PlannerError, and the signal's reason. */
@@ -56,7 +58,7 @@ export async function run<T>(
   const readyAt = new Map<Endpoint, number>(transport.endpoints.map((endpoint) => [endpoint, 0]));
   let error: PlannerError = new UnavailableError("There was no time to ask the planner: give the call a longer timeout.");
   for (let pause = FIRST_PAUSE_MS; ; pause *= 2) {
-    for (const endpoint of byPreference(transport.endpoints)) {
+    for (const endpoint of byPreference(transport)) {
       if (performance.now() < (readyAt.get(endpoint) ?? 0)) continue;
       const question = kind.ask(end - performance.now());
       if (question === undefined) return kind.givenUp(error);
@@ -72,9 +74,11 @@ export async function run<T>(
   }
 }
 
-function byPreference(endpoints: readonly Endpoint[]): Endpoint[] {
+/** Return the endpoints: the preferred as they were given, then the others, and what failed of late last. */
+function byPreference({ endpoints, preferred }: Transport): Endpoint[] {
   const now = performance.now();
-  return [...endpoints].sort((one, other) => Number(one.askLastUntil > now) - Number(other.askLastUntil > now));
+  const place = (endpoint: Endpoint) => 2 * Number(endpoint.askLastUntil > now) + Number(!preferred.has(endpoint));
+  return [...endpoints].sort((one, other) => place(one) - place(other));
 }
 
 /** Ask once. Return why there has to be another attempt; throws where none would help. */

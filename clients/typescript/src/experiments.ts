@@ -5,6 +5,11 @@ const BUCKETS = 10_000;
 /** An arm and its share, a whole number. In a list, because an object's keys may come in another order. */
 export type Arm = readonly [name: string, share: number];
 
+/** Tell whether the header `x-experiment-unit` can carry this id. Who has another one is in no arm of a service. */
+export function isUnit(shopper: string): boolean {
+  return /^[\x21-\x7e]{1,100}$/.test(shopper);
+}
+
 /** Return the shopper's bucket in this experiment, from 0 to 9,999. Pages need a secure context (https, localhost). */
 export async function bucket(experiment: string, shopper: string): Promise<number> {
   return (await digest(`${experiment}:${shopper}`)).getUint32(0) % BUCKETS;
@@ -12,17 +17,48 @@ export async function bucket(experiment: string, shopper: string): Promise<numbe
 
 /** Return the shopper's arm; arms take buckets in their order, each its share. Throws RangeError. */
 export async function assigned(experiment: string, arms: readonly Arm[], shopper: string): Promise<string> {
-  const total = arms.reduce((sum, [, share]) => sum + share, 0);
-  if (!(total > 0) || arms.some(([, share]) => share < 0)) {
-    throw new RangeError("arms need shares of 0 and more, one of them above 0");
-  }
+  const whole = total(arms);
   const place = await bucket(experiment, shopper);
   let end = 0;
   for (const [name, share] of arms) {
     end += share;
-    if (place * total < end * BUCKETS) return name;
+    if (place * whole < end * BUCKETS) return name;
   }
   throw new RangeError("shares end at their sum");
+}
+
+function total(arms: readonly Arm[]): number {
+  const sum = arms.reduce((sum, [, share]) => sum + share, 0);
+  if (!(sum > 0) || arms.some(([, share]) => share < 0)) {
+    throw new RangeError("arms need shares of 0 and more, one of them above 0");
+  }
+  return sum;
+}
+
+/**
+ * An experiment whose arms are hosts: another model, release or shop folder each.
+ *
+ * `endpoints` has the arms' own, by name; the client's endpoints are those of every other arm.
+ */
+export class Trial {
+  readonly endpoints: ReadonlyMap<string, readonly string[]>;
+
+  /** Throws RangeError for shares that are none, and for endpoints of an arm that has no share. */
+  constructor(
+    readonly name: string,
+    readonly arms: readonly Arm[],
+    endpoints: Readonly<Record<string, string | readonly string[]>> = {},
+  ) {
+    total(arms);
+    this.endpoints = new Map(Object.entries(endpoints).map(([arm, urls]) => [arm, typeof urls === "string" ? [urls] : urls]));
+    const unknown = [...this.endpoints.keys()].filter((name) => !arms.some(([known]) => known === name));
+    if (unknown.length) throw new RangeError(`no share is given for ${unknown.sort().join(", ")}`);
+  }
+
+  /** Return the shopper's arm. */
+  arm(shopper: string): Promise<string> {
+    return assigned(this.name, this.arms, shopper);
+  }
 }
 
 /** One list made of two, and for every place whose product it is: "" where both have it there. */

@@ -3,6 +3,7 @@
 import { type AnswerEvent, AnswerStream } from "./answering.js";
 import { type Endpoint, run, type Transport } from "./call.js";
 import { InvalidRequestError, PlannerError } from "./errors.js";
+import { isUnit, type Trial } from "./experiments.js";
 import { Batch, type BatchedRequest, batches, newest, OneQuestion, type PlanAnswer, type Planned, type PlanRequest } from "./kinds.js";
 import type { components } from "./schema.js";
 
@@ -26,6 +27,8 @@ export interface ClientOptions {
   deadlineMs?: number;
   /** The time of a whole call with its further attempts, of calls without their own. */
   timeoutMs?: number;
+  /** Whoever asks with `shopper` is asked for at the endpoints of their arm. */
+  trial?: Trial;
   fetch?: typeof fetch;
 }
 
@@ -37,7 +40,10 @@ export interface CallOptions {
   deadlineMs?: number;
   timeoutMs?: number;
   signal?: AbortSignal;
-  /** Whom the service's experiment is to count, by an id of the shop's, which the service keeps as a hash. */
+  /**
+   * Whom the service's experiment is to count, by an id of the shop's, which the service keeps as a hash: up to 100 visible
+   * characters of ASCII, without spaces. Who has another id gets a plan, too, and is in no arm.
+   */
   shopper?: string;
 }
 
@@ -52,19 +58,22 @@ export class Client {
   readonly #transport: Transport;
   readonly #deadlineMs: number;
   readonly #timeoutMs: number;
+  readonly #trial: Trial | undefined;
+  readonly #ofArms: ReadonlyMap<string, ReadonlySet<Endpoint>>;
 
   /** Take endpoints in order of preference. Throws TypeError for what is no address. */
   constructor(endpoints: string | readonly string[], options: ClientOptions = {}) {
-    const urls = typeof endpoints === "string" ? [endpoints] : [...endpoints];
-    if (!urls.length || !urls.every(isHttp)) {
-      throw new TypeError(`${JSON.stringify(endpoints)} names no endpoint such as http://127.0.0.1:8080`);
-    }
+    const known = new Map<string, Endpoint>();
+    const usual = endpointsOf(typeof endpoints === "string" ? [endpoints] : endpoints, known);
+    this.#trial = options.trial;
+    this.#ofArms = new Map([...(options.trial?.endpoints ?? [])].map(([arm, urls]) => [arm, endpointsOf(urls, known)]));
     const headers: Record<string, string> = { accept: "application/json", "content-type": "application/json" };
     if (options.token) headers["authorization"] = `Bearer ${options.token}`;
     this.#transport = {
       fetch: options.fetch ?? ((...given) => globalThis.fetch(...given)),
       headers,
-      endpoints: urls.map((url): Endpoint => ({ url: url.replace(/\/+$/, ""), askLastUntil: 0 })),
+      endpoints: [...known.values()],
+      preferred: usual,
     };
     this.#deadlineMs = options.deadlineMs ?? DEADLINE_MS;
     this.#timeoutMs = options.timeoutMs ?? TIMEOUT_MS;
@@ -73,7 +82,7 @@ export class Client {
   /** Return the plan of a shopper's words. Throws PlannerError, and the signal's reason where it is aborted. */
   async plan(query: string, options: CallOptions = {}): Promise<PlanAnswer> {
     const question = new OneQuestion(this.#request(query, options));
-    return run(question, this.#of(options), options.timeoutMs ?? this.#timeoutMs, options.signal);
+    return run(question, await this.#of(options), options.timeoutMs ?? this.#timeoutMs, options.signal);
   }
 
   /**
@@ -85,7 +94,7 @@ export class Client {
    */
   async *answer(query: string, options: CallOptions = {}): AsyncGenerator<AnswerEvent, void, undefined> {
     const stream = new AnswerStream(this.#request(query, options), options.timeoutMs ?? ANSWER_TIMEOUT_MS);
-    await run(stream, this.#of(options), stream.timeoutMs, options.signal);
+    await run(stream, await this.#of(options), stream.timeoutMs, options.signal);
     yield* stream.events(options.signal);
   }
 
@@ -109,9 +118,15 @@ export class Client {
     return found;
   }
 
-  #of({ shopper }: CallOptions): Transport {
-    if (shopper === undefined) return this.#transport;
-    return { ...this.#transport, headers: { ...this.#transport.headers, "x-experiment-unit": shopper } };
+  /** Return the way to the hosts of the shopper's arm; others are asked where these fail. */
+  async #of({ shopper }: CallOptions): Promise<Transport> {
+    if (!shopper || !isUnit(shopper)) return this.#transport;
+    const preferred = this.#trial && this.#ofArms.get(await this.#trial.arm(shopper));
+    return {
+      ...this.#transport,
+      headers: { ...this.#transport.headers, "x-experiment-unit": shopper },
+      preferred: preferred ?? this.#transport.preferred,
+    };
   }
 
   #request(query: string, options: CallOptions): PlanRequest & { deadline_ms: number } {
@@ -127,6 +142,20 @@ export class Client {
 /** Tell a plan of `plans()` from an error. */
 export function isPlanned(planned: Planned): planned is PlanAnswer {
   return !(planned instanceof PlannerError);
+}
+
+/** Return these addresses' endpoints, each once among the known. Throws TypeError for what is no address. */
+function endpointsOf(urls: readonly string[], known: Map<string, Endpoint>): ReadonlySet<Endpoint> {
+  if (!urls.length || !urls.every(isHttp)) {
+    throw new TypeError(`${JSON.stringify(urls)} names no endpoint such as http://127.0.0.1:8080`);
+  }
+  const found = urls.map((given) => {
+    const url = given.replace(/\/+$/, "");
+    const endpoint = known.get(url) ?? { url, askLastUntil: 0 };
+    known.set(url, endpoint);
+    return endpoint;
+  });
+  return new Set(found);
 }
 
 function isHttp(url: string): boolean {

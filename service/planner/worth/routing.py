@@ -1,5 +1,7 @@
 """Who plans a question: the model or, by choice, rules. It never changes a plan."""
 
+import random
+from collections import deque
 from collections.abc import Callable
 
 from service.planner.prompt import PlanTask
@@ -7,12 +9,23 @@ from service.planner.worth.features import Reading
 from service.planner.worth.scorer import Scorer
 from service.settings.choices import Routing
 
+_LATELY = 256  # worths of questions that competed for replicas
+
 
 class Router:
-    """Weighs questions by a model's scorer; a reload replaces it."""
+    """Weighs questions by a model's scorer; a reload replaces it.
+
+    Where an experiment has an arm that is routed by worth and one that is not, both compete for the same replicas, and
+    what is worth nothing would lose to everything. So a question of the second arm has the worth of another that
+    competed lately, drawn by chance: both arms get as many plans by the model, one for the best of its questions.
+    """
 
     def __init__(
-        self, routing: Routing = "off", scorer: Scorer | None = None, is_idle: Callable[[], bool] = lambda: False
+        self,
+        routing: Routing = "off",
+        scorer: Scorer | None = None,
+        is_idle: Callable[[], bool] = lambda: False,
+        draw: Callable[[], float] = random.random,
     ) -> None:
         """Take `is_idle`, which tells whether a replica would start a question at once: then nobody asks its worth.
 
@@ -21,18 +34,32 @@ class Router:
         self.scorer = scorer
         self._routing = routing
         self._is_idle = is_idle
+        self._draw = draw
+        self._lately: deque[float] = deque(maxlen=_LATELY)
 
     def is_for_rules(self, task: PlanTask) -> bool:
         """Tell whether rules plan this by choice."""
         if (task.planners or self._routing) != "always" or self.scorer is None:
             return False
-        return self.scorer.is_for_rules(self._weighed(task, self.scorer))
+        is_new = task.worth is None
+        is_for_rules = self.scorer.is_for_rules(worth := self._weighed(task, self.scorer))
+        if is_new and not is_for_rules:
+            self._lately.append(worth)
+        return is_for_rules
 
     def weigh(self, task: PlanTask) -> float:
         """Return what the model's plan of this is worth, 0 where nobody needs to know, and note it in the task."""
-        if (task.planners or self._routing) == "off" or self.scorer is None or (task.worth is None and self._is_idle()):
+        if self.scorer is None or (task.worth is None and self._is_idle()):
             return 0.0
-        return self._weighed(task, self.scorer)
+        is_new = task.worth is None
+        if (task.planners or self._routing) == "off":
+            if is_new and self._lately:
+                task.worth = self._lately[int(self._draw() * len(self._lately))]
+            return task.worth or 0.0
+        worth = self._weighed(task, self.scorer)
+        if is_new:
+            self._lately.append(worth)
+        return worth
 
     def expects_to_differ(self, task: PlanTask) -> float:
         """Return how likely the model's plan of this is to differ from that by rule; 0 where nothing is known."""

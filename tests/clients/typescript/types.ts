@@ -1,5 +1,5 @@
 // What must compile, and what must not: the compiler alone reads this.
-import { type AnswerEvent, assigned, type BatchedRequest, Client, EventSender, interleave, isPlanned, type Plan, PlannerError, type PlanRequest, type ShopperEvent, type Wish } from "@peakplan/client";
+import { type AnswerEvent, assigned, type BatchedRequest, Client, EventSender, interleave, isPlanned, type Plan, PlannerError, type PlanRequest, type ShopperEvent, Trial, type Wish } from "@peakplan/client";
 
 const least: PlanRequest = { query: "red boots" }; // fields with defaults are optional
 const whole: BatchedRequest = { query: "red boots", history: ["hello"], deadline_ms: 20_000, locale: null };
@@ -39,4 +39,12 @@ export async function reported(events: EventSender, shopper: string): Promise<st
   events.put({ action_name: "stare", query_id: "48bf" });
   const { teams } = await interleave(["a"], ["b"], { length: 1, seed: "48bf" });
   return (await assigned("autumn", [["control", 50]], shopper)) + teams.join("");
+}
+
+export async function tried(shopper: string): Promise<string> {
+  const trial = new Trial("autumn", [["control", 50], ["newer", 50]], { newer: "https://cell-2.example" });
+  // @ts-expect-error: an object's keys may come in another order
+  const unordered = new Trial("autumn", { control: 50 });
+  await new Client("https://cell-1.example", { trial }).plan("red boots", { shopper });
+  return (await trial.arm(shopper)) + unordered.name;
 }

@@ -1,9 +1,13 @@
 """Who plans a question: cases of the three ways to route, with a scorer that knows what a test wants it to."""
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from random import Random
 
 import pytest
 
+from service.api.app import replica_pool
 from service.gateway.request_queue import CapacityError
 from service.planner.caching import CachingPlanner
 from service.planner.making import plans
@@ -19,7 +23,11 @@ from service.planner.worth import features
 from service.planner.worth.features import NAMES
 from service.planner.worth.routing import Router
 from service.planner.worth.scorer import Bound, Scorer, Tree, Worth
+from service.settings import Settings
 from service.settings.choices import Routing
+from service.settings.experiments import ExperimentSettings
+from service.settings.groups import OutcomeSettings
+from tests.fake_models import fake_source
 from tests.planner.test_caching import Engine
 
 pytestmark = pytest.mark.anyio
@@ -147,3 +155,40 @@ async def test_what_is_cached_is_the_models_and_says_so_also_to_a_question_for_r
         again = by_choice.plan_at_once(task(SHORT))
         assert again is not None
         assert again.source == "rules"
+
+
+async def test_beside_an_arm_by_worth_an_arm_without_gets_as_many_plans_by_the_model_whatever_they_are_worth() -> None:
+    """Half of the questions are worth a replica; a worth of nothing would lose to all of them."""
+    gate, engine, admitted = Gate(), Engine(), Counter[tuple[str, str]]()
+    gate.is_idle, gate.least = False, BOUND
+    router = Router("overload", scorer(), lambda: gate.is_idle, Random(1).random)
+    caching = CachingPlanner(
+        Planner(engine, shipped_vocabulary()), lambda: engine.version, PlanCache(100, 60.0), None, gate.refusal, router
+    )
+    for number in range(800):
+        asked = task(text := (SHORT, LONG)[number % 2])
+        asked.planners = arm = ("overload", "off")[number // 2 % 2]
+        if caching.plan_at_once(asked) is None:
+            assert router.weigh(asked) == asked.worth == gate.asked[-1], "drawn once"
+            admitted[arm, text] += 1
+    assert (admitted["overload", SHORT], admitted["overload", LONG]) == (0, 200)
+    assert 170 < admitted["off", SHORT] + admitted["off", LONG] < 230, "as many as the other arm"
+    assert abs(admitted["off", SHORT] - admitted["off", LONG]) < 40, "without a look at the question"
+
+
+@pytest.mark.parametrize(
+    ("routing", "arms", "by_worth"),
+    [
+        ("off", "control=1,routing-overload=1", True),
+        ("off", "control=1,rules=1", False),
+        ("overload", "control=1,routing-off=1", True),
+    ],
+)
+def test_replicas_choose_by_worth_where_an_arm_needs_it(
+    routing: Routing, arms: str, tmp_path: Path, *, by_worth: bool
+) -> None:
+    settings = Settings(
+        replicas=1, routing=routing, outcomes=OutcomeSettings(dir=tmp_path),
+        experiment=ExperimentSettings(name="autumn", arms=arms),
+    )  # fmt: skip
+    assert replica_pool(settings, fake_source())._admission._by_worth is by_worth
