@@ -11,7 +11,7 @@ from peakplan.batch import plan_file
 from peakplan.doctor import report
 from peakplan.fleet_commands import fleet
 from peakplan.passing import PASS_ON, TRAINING_ENVIRONMENT, passes_on
-from peakplan.running import become, need
+from peakplan.running import become, must_be_here, need
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -196,6 +196,7 @@ passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Trai
 @click.pass_context
 def finetune(context: click.Context) -> None:
     """Continue training a model on your own rows."""
+    must_be_here("training")
     if {"-h", "--help", "--check"} & set(context.args):  # needs nothing that trains
         need("service")
         become("training.own_check", context.args)

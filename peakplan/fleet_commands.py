@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from peakplan.passing import PASS_ON, passes_on
-from peakplan.running import CHECKOUT, execute, need
+from peakplan.running import CHECKOUT, execute, must_be_here, need
 
 
 @click.group()
@@ -70,6 +70,7 @@ _APP = "python -O app.py"
 
 def _cdk() -> list[str]:
     """Return the path of the pinned CDK CLI. Raises ClickException where it is not installed."""
+    must_be_here("infra")
     need("cdk")
     command = CHECKOUT / "node_modules" / ".bin" / "cdk"
     if not command.exists():

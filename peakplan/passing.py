@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from peakplan.running import become, need
+from peakplan.running import become, must_be_here, need
 
 # A module's own command line gets its words unread, --help included.
 PASS_ON: dict[str, Any] = {
@@ -25,6 +25,7 @@ def passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ...
     @group.command(name, help=text, short_help=text.partition("\n")[0], **PASS_ON)
     @click.pass_context
     def run(context: click.Context) -> None:
+        must_be_here(module)  # before anybody installs what it would need
         need(*extras)
         trains = module == "training.recipe"
         become(module, [*first, *context.args], variables=TRAINING_ENVIRONMENT if trains else None)
