@@ -310,8 +310,9 @@ client-types: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## the types o
 site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site in build/site, with search and diagrams, offline; installs MkDocs Material (0.1 GB)
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
 
-lighthouse: site website/lighthouse/node_modules/stamp $(VENV)/test.stamp ## what Lighthouse says of the page, /docs and the site, into docs/figures/lighthouse.json; installs it (0.2 GB)
+lighthouse: site website/lighthouse/node_modules/stamp $(VENV)/test.stamp ## what Lighthouse says of the page, /docs and the site, light and dark, into docs/figures/lighthouse.json, and axe of every page; installs it (0.2 GB)
 	$(BIN)/python -m benchmarks.lighthouse
+	PEAKPLAN_EVERY_PAGE=1 $(BIN)/python -m pytest tests/website/test_site.py -k axe
 
 tutorials: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## docs/tutorials followed to the letter in fresh folders, with the minutes each took; one trains a model
 	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/website/test_tutorials.py --durations 0
