@@ -348,7 +348,10 @@ $(VENV)/command.stamp: pyproject.toml hatch_build.py $(VENV)/pip.stamp
 
 # After the packages with hashes, which have all that PyTorch needs. What follows goes again: nothing reads it, 180 MB.
 UNUSED := torch/include torch/test torch/bin/test_* torch/bin/*Test torch/bin/protoc* $(addsuffix /tests,sympy/* numpy/* networkx/*)
+NO_MUSL := import sys, sysconfig; sys.exit("musl" in (sysconfig.get_config_var("SOABI") or "") and "PyTorch and llguidance have no wheels for \
+this system\x27s C library, musl (Alpine): use the container image (docs/container.md) or a system with glibc")
 $(VENV)/service.stamp: requirements/torch.txt requirements/service.txt $(VENV)/command.stamp
+	@$(BIN)/python -c '$(NO_MUSL)'
 	@echo "Installing what serving needs: $$(grep -c == requirements/service.txt) packages and PyTorch, about 300 MB to download (CPU build:"
 	@echo "on Linux give TORCH_INDEX=, the address that PyTorch's Get started page shows for CPU; without it CUDA comes along, several GB)."
 	$(PIP) --requirement requirements/service.txt
