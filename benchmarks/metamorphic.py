@@ -11,7 +11,7 @@ tail's own business.
 `around/first.json` and `around/fresh.json` were worked on. `around/unseen.json`, other wishes, tails and orders, was
 written before what it asks about was mended, by the same hand, and no rule was made from it. `around/another.json` is
 by a hand that had seen neither those sets nor what reads them: at first sight 6 of 100 tails and 4 of 40 orders changed
-a head with the model, 20 and 1 by rule; the tails were worked on since. None of any has been exchanged since.
+a head with the model, 20 and 1 by rule; it was worked on since. None of any has been exchanged since.
 """
 
 import argparse
