@@ -310,8 +310,9 @@ client-types: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## the types o
 site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site in build/site, with search and diagrams, offline; installs MkDocs Material (0.1 GB)
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
 
-lighthouse: site website/lighthouse/node_modules/stamp $(VENV)/test.stamp ## what Lighthouse says of the page, /docs and the site, into docs/figures/lighthouse.json; installs it (0.2 GB)
+lighthouse: site website/lighthouse/node_modules/stamp $(VENV)/test.stamp ## what Lighthouse says of the page, /docs and the site, light and dark, into docs/figures/lighthouse.json, and axe of every page; installs it (0.2 GB)
 	$(BIN)/python -m benchmarks.lighthouse
+	PEAKPLAN_EVERY_PAGE=1 $(BIN)/python -m pytest tests/website/test_site.py -k axe
 
 tutorials: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## docs/tutorials followed to the letter in fresh folders, with the minutes each took; one trains a model
 	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/website/test_tutorials.py --durations 0
@@ -347,7 +348,10 @@ $(VENV)/command.stamp: pyproject.toml hatch_build.py $(VENV)/pip.stamp
 
 # After the packages with hashes, which have all that PyTorch needs. What follows goes again: nothing reads it, 180 MB.
 UNUSED := torch/include torch/test torch/bin/test_* torch/bin/*Test torch/bin/protoc* $(addsuffix /tests,sympy/* numpy/* networkx/*)
+NO_MUSL := import sys, sysconfig; sys.exit("musl" in (sysconfig.get_config_var("SOABI") or "") and "PyTorch and llguidance have no wheels for \
+this system\x27s C library, musl (Alpine): use the container image (docs/container.md) or a system with glibc")
 $(VENV)/service.stamp: requirements/torch.txt requirements/service.txt $(VENV)/command.stamp
+	@$(BIN)/python -c '$(NO_MUSL)'
 	@echo "Installing what serving needs: $$(grep -c == requirements/service.txt) packages and PyTorch, about 300 MB to download (CPU build:"
 	@echo "on Linux give TORCH_INDEX=, the address that PyTorch's Get started page shows for CPU; without it CUDA comes along, several GB)."
 	$(PIP) --requirement requirements/service.txt

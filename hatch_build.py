@@ -1,4 +1,5 @@
-"""What a wheel carries: the command, and beside it the service, its model and the client (docs/decisions/0021).
+"""What a wheel carries: the command, and what it starts for a shop (docs/decisions/0021): the service, its model, the
+client, what learns a catalogue, what reports the value of plans.
 
 They lie in a folder of the command's own package, so that `service` is a name in our processes alone and in nobody's
 site-packages. The fleet, training and benchmarks are run from a checkout.
@@ -13,6 +14,8 @@ HOUSE = "peakplan/_house"
 CARRIED = {
     "service": f"{HOUSE}/service",
     "models": f"{HOUSE}/models",
+    "shops": f"{HOUSE}/shops",
+    "value": f"{HOUSE}/value",
     "clients/peakplan_client": f"{HOUSE}/peakplan_client",
 }
 

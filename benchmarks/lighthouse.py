@@ -1,8 +1,9 @@
 """What Lighthouse says of the page, of /docs and of the site, for accessibility and best practice.
 
-    make lighthouse        # builds the site, starts the service; docs/figures/lighthouse.json; three minutes
+    make lighthouse        # builds the site, starts the service; docs/figures/lighthouse.json; six minutes
 
-Each page is judged as a phone and as a desktop show it. Less than 95 of 100 anywhere is an error, with what was found.
+Each page is judged as a phone and as a desktop show it, light and dark. Less than 95 of 100 anywhere is an error, with
+what was found.
 """
 
 import functools
@@ -15,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +60,13 @@ def _applies(audit: dict[str, Any]) -> bool:
     return audit["scoreDisplayMode"] in ("binary", "numeric", "error")
 
 
-def judge(url: str, *, desktop: bool) -> dict[str, Any]:
+def judge(url: str, *, desktop: bool, dark: bool) -> dict[str, Any]:
     """Run Lighthouse on a page and return its report. Raises RuntimeError with its last words where there is none."""
     node, chromium = shutil.which("node"), next(filter(None, map(shutil.which, _CHROMIUM)), None)
     if node is None or chromium is None:
         raise RuntimeError("Lighthouse needs Node.js and Chromium: apt-get install nodejs chromium")
     command = [node, str(_PROGRAM), url, f"--only-categories={','.join(_CATEGORIES)}", "--output=json", "--quiet"]
-    command += [f"--chrome-flags={_FLAGS}", *(["--preset=desktop"] if desktop else [])]
+    command += [f"--chrome-flags={_FLAGS}{' --force-dark-mode' * dark}", *(["--preset=desktop"] if desktop else [])]
     environment = {**os.environ, "CHROME_PATH": chromium}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_SECONDS, check=False)
     if done.returncode:
@@ -99,12 +101,13 @@ def main() -> int:
             "site, settings": f"{site}/settings.html",
         }
         for name, url in addresses.items():
-            for desktop in (False, True):
-                report = judge(url, desktop=desktop)
+            for desktop, dark in product((False, True), repeat=2):
+                report = judge(url, desktop=desktop, dark=dark)
                 version = report["lighthouseVersion"]
-                found = pages.setdefault(name, {})["desktop" if desktop else "phone"] = scores(report)
-                wrong += [f"{name}: {line}" for line in objections(report)]
-                print(name, found)
+                shown = f"{'desktop' if desktop else 'phone'}{', dark' * dark}"
+                pages.setdefault(name, {})[shown] = found = scores(report)
+                wrong += [f"{name}, {shown}: {line}" for line in objections(report)]
+                print(name, shown, found, flush=True)
     print(*wrong, sep="\n")
     figure = {"command": "make lighthouse", "lighthouse": version, "pages": pages, "objections": sorted(set(wrong))}
     FIGURE.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")

@@ -9,8 +9,9 @@ tail's own business.
     python -m benchmarks.metamorphic --rules    # plans by rule
 
 `around/first.json` and `around/fresh.json` were worked on. `around/unseen.json`, other wishes, tails and orders, was
-written before what it asks about was mended, by the same hand, and no rule was made from it. None of any has been
-exchanged since.
+written before what it asks about was mended, by the same hand, and no rule was made from it. `around/another.json` is
+by a hand that had seen neither those sets nor what reads them: at first sight 6 of 100 tails and 4 of 40 orders changed
+a head with the model, 20 and 1 by rule; it was worked on since. None of any has been exchanged since.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from service.settings.choices import SHIPPED_MODEL
 
 FIGURE = Path("docs/figures/metamorphic.json")
 _AROUND = Path(__file__).with_name("around")
-SETS = ("first", "fresh", "unseen")
+SETS = ("first", "fresh", "unseen", "another")
 _ORDERED = 40  # wishes with an order around them
 
 

@@ -300,12 +300,13 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="model folder")
     parser.add_argument("--output", type=Path, default=FIGURE)
     parser.add_argument("--sample", type=int, help="questions an origin at most, for a quick look")
+    parser.add_argument("--json", action="store_true", help="print the whole figure as one line of JSON")
     arguments = parser.parse_args()
     asked = asked_questions(arguments.data, arguments.cases, arguments.sample)
     figure = asyncio.run(evaluate(asked, arguments.model))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(figure["model"], indent=1))
+    print(json.dumps(figure) if arguments.json else json.dumps(figure["model"], indent=1))
 
 
 if __name__ == "__main__":

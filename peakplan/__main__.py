@@ -10,8 +10,8 @@ from peakplan.asking import ask, default_url, show_plan, show_trace
 from peakplan.batch import plan_file
 from peakplan.doctor import report
 from peakplan.fleet_commands import fleet
-from peakplan.passing import PASS_ON, TRAINING_ENVIRONMENT, passes_on
-from peakplan.running import become, need
+from peakplan.passing import PASS_ON, TRAINING_ENVIRONMENT, Passing, passes_on
+from peakplan.running import become, must_be_here, need
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -192,10 +192,11 @@ passes_on(
 passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Train a model: hours on a CPU.")
 
 
-@main.command(**PASS_ON)
+@main.command(cls=Passing, module="training.own_check", **PASS_ON)
 @click.pass_context
 def finetune(context: click.Context) -> None:
     """Continue training a model on your own rows."""
+    must_be_here("training")
     if {"-h", "--help", "--check"} & set(context.args):  # needs nothing that trains
         need("service")
         become("training.own_check", context.args)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import click
 
 from peakplan.asking import default_url
-from peakplan.running import EXTRAS, how_to_install, need
+from peakplan.running import EXTRAS, how_to_install, is_here, need
 
 _SECONDS = 2.0
 _LEAST_PYTHON = (3, 11)
@@ -36,6 +36,7 @@ _FOR = {
     "shop": "peakplan shop",
 }  # fmt: skip
 _NEEDED = ("service", "torch")  # by `peakplan serve`
+_PROGRAM_OF = {"fleet": "infra", "train": "training", "load": "rehearsal", "shop": "shops"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,9 @@ def _machine() -> Iterator[Finding]:
 def _packages() -> Iterator[Finding]:
     for extra, purpose in _FOR.items():
         name = f"packages: {extra}"
+        if not is_here(_PROGRAM_OF.get(extra, "service")):
+            yield Finding(name, "optional", f"not in the wheel: {purpose}", "it runs from a checkout of the sources")
+            continue
         if find_spec(EXTRAS[extra]) is not None:
             yield Finding(name, "ok", f"installed, for {purpose}")
             continue

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from peakplan.passing import PASS_ON, passes_on
-from peakplan.running import CHECKOUT, execute, need
+from peakplan.passing import PASS_ON, fleets, passes_on
+from peakplan.running import CHECKOUT, execute, must_be_here, need
 
 
 @click.group()
@@ -70,6 +70,7 @@ _APP = "python -O app.py"
 
 def _cdk() -> list[str]:
     """Return the path of the pinned CDK CLI. Raises ClickException where it is not installed."""
+    must_be_here("infra")
     need("cdk")
     command = CHECKOUT / "node_modules" / ".bin" / "cdk"
     if not command.exists():
@@ -90,7 +91,7 @@ def _fleet_file(name: str) -> str:
 
 
 @fleet.command(context_settings=PASS_ON["context_settings"])
-@click.argument("fleet_name", metavar="FLEET")
+@click.argument("fleet_name", metavar="FLEET", shell_complete=fleets)
 @click.pass_context
 def synth(context: click.Context, fleet_name: str) -> None:
     """Write the fleet's CloudFormation into cdk.out: offline, no account."""
@@ -99,7 +100,7 @@ def synth(context: click.Context, fleet_name: str) -> None:
 
 
 @fleet.command(context_settings=PASS_ON["context_settings"])
-@click.argument("fleet_name", metavar="FLEET")
+@click.argument("fleet_name", metavar="FLEET", shell_complete=fleets)
 @click.pass_context
 def diff(context: click.Context, fleet_name: str) -> None:
     """Show what a deploy would change. Needs AWS credentials."""
@@ -108,7 +109,7 @@ def diff(context: click.Context, fleet_name: str) -> None:
 
 
 @fleet.command(context_settings=PASS_ON["context_settings"])
-@click.argument("fleet_name", metavar="FLEET")
+@click.argument("fleet_name", metavar="FLEET", shell_complete=fleets)
 @click.pass_context
 def bootstrap(context: click.Context, fleet_name: str) -> None:
     """Prepare an empty account and region for the fleet. Needs AWS credentials."""
@@ -116,7 +117,7 @@ def bootstrap(context: click.Context, fleet_name: str) -> None:
 
 
 @fleet.command(context_settings=PASS_ON["context_settings"])
-@click.argument("fleet_name", metavar="FLEET")
+@click.argument("fleet_name", metavar="FLEET", shell_complete=fleets)
 @click.pass_context
 def bake(context: click.Context, fleet_name: str) -> None:
     """Bake a release: a machine image of this checkout. Needs AWS credentials."""
@@ -124,7 +125,7 @@ def bake(context: click.Context, fleet_name: str) -> None:
 
 
 @fleet.command(context_settings=PASS_ON["context_settings"])
-@click.argument("fleet_name", metavar="FLEET")
+@click.argument("fleet_name", metavar="FLEET", shell_complete=fleets)
 @click.pass_context
 def deploy(context: click.Context, fleet_name: str) -> None:
     """Rehearse the fleet, then deploy the newest release cell by cell, stopping if one is harmed.
@@ -136,7 +137,7 @@ def deploy(context: click.Context, fleet_name: str) -> None:
 
 
 @fleet.command(context_settings=PASS_ON["context_settings"])
-@click.argument("fleet_name", metavar="FLEET")
+@click.argument("fleet_name", metavar="FLEET", shell_complete=fleets)
 @click.pass_context
 def load(context: click.Context, fleet_name: str) -> None:
     """Load a deployed fleet weeks before its event: plan, deploy, start, stop, remove.

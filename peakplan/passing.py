@@ -1,10 +1,12 @@
 """Commands that become a module of this project, whose own command line gets the words."""
 
+import re
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from peakplan.running import become, need
+from peakplan.running import CHECKOUT, become, must_be_here, need
 
 # A module's own command line gets its words unread, --help included.
 PASS_ON: dict[str, Any] = {
@@ -17,14 +19,43 @@ TRAINING_ENVIRONMENT = {
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
     "MALLOC_TOP_PAD_": "268435456",
 }
+_OPTION = re.compile(r'\.add_argument\(\s*"(--[a-z][a-z-]*)"')
+
+
+class Passing(click.Command):
+    """A command that becomes `module`; a shell completes its options from the module's source, which is not run."""
+
+    def __init__(self, *arguments: Any, module: str, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.module = module
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete an option; else a fleet's name where there is one, and files."""
+        if incomplete.startswith("-"):
+            return [CompletionItem(name) for name in sorted(self._options()) if name.startswith(incomplete)]
+        found = fleets(ctx, None, incomplete) if self.module.startswith("infra.") else []
+        return found or [CompletionItem(incomplete, type="file")]
+
+    def _options(self) -> set[str]:
+        path = CHECKOUT / self.module.replace(".", "/")
+        file = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
+        source = file.read_text(encoding="utf-8") if file.is_file() else ""
+        return {"--help", "--json", *_OPTION.findall(source)}
+
+
+def fleets(_: click.Context, __: click.Parameter | None, incomplete: str) -> list[CompletionItem]:
+    """Return the names of the fleets that ship, for a shell."""
+    names = sorted(path.stem for path in (CHECKOUT / "infra" / "fleets").glob("*.yaml"))
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ...], text: str, *first: str) -> None:
     """Add a command to `group` that becomes `module`, with the words `first` before the user's."""
 
-    @group.command(name, help=text, short_help=text.partition("\n")[0], **PASS_ON)
+    @group.command(name, cls=Passing, module=module, help=text, short_help=text.partition("\n")[0], **PASS_ON)
     @click.pass_context
     def run(context: click.Context) -> None:
+        must_be_here(module)  # before anybody installs what it would need
         need(*extras)
         trains = module == "training.recipe"
         become(module, [*first, *context.args], variables=TRAINING_ENVIRONMENT if trains else None)

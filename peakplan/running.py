@@ -1,11 +1,14 @@
 """Replaces this process by another program of the checkout: its module, its environment, and the extra it needs."""
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import unquote, urlsplit
 
 import click
 
@@ -41,11 +44,31 @@ def need(*extras: str) -> None:
 def how_to_install(extras: str) -> str:
     """Say how to get the packages of some extras here."""
     if IS_WHEEL:
-        return f"pip install 'peakplan[{extras}]'"
+        return f"pip install '{_installed_from()}[{extras}]'"
     return (
         f"pip install -e '{CHECKOUT}[{extras}]', or a make target of this checkout, which installs them by hash "
         "(make help)"
     )
+
+
+def _installed_from() -> str:
+    """Return the file that pip installed, as it noted (PEP 610); the name alone where an index had it."""
+    noted = json.loads(distribution("peakplan").read_text("direct_url.json") or "{}")
+    url = urlsplit(noted.get("url", ""))
+    return unquote(url.path) if url.scheme == "file" else noted.get("url") or "peakplan"
+
+
+def is_here(module: str) -> bool:
+    """Tell whether a program is in this installation: a wheel has only some of them."""
+    return (CHECKOUT / module.partition(".")[0]).is_dir()
+
+
+def must_be_here(module: str) -> None:
+    """Raise ClickException where a wheel does not have a program."""
+    if not is_here(module):
+        raise click.ClickException(
+            f"this command ({module}) is not in the wheel: it runs from a checkout of Peakplan's sources"
+        )
 
 
 def become(module: str, words: Sequence[str] = (), *, variables: Mapping[str, str] | None = None) -> NoReturn:
@@ -53,10 +76,7 @@ def become(module: str, words: Sequence[str] = (), *, variables: Mapping[str, st
 
     The checkout comes first on its path, and the user's working directory is not on it.
     """
-    if not (CHECKOUT / module.partition(".")[0]).is_dir():
-        raise click.ClickException(
-            f"this command ({module}) is not in the wheel: it runs from a checkout of Peakplan's sources"
-        )
+    must_be_here(module)
     execute([sys.executable, "-P", "-m", module, *words], variables=variables)
 
 

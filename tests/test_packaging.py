@@ -1,6 +1,8 @@
 """pyproject.toml names each dependency once; the lock and the requirements files are generated from it, with hashes."""
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -95,3 +97,20 @@ def test_torch_is_named_alone_and_once() -> None:
 def test_no_file_names_an_index() -> None:
     for file in (*REPOSITORY.glob("requirements/*.txt"), REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
         assert not re.search(r"https?://", file.read_text(encoding="utf-8")), file.name
+
+
+@pytest.mark.parametrize(("abi", "code"), [("cpython-312-x86_64-linux-musl", 1), ("cpython-312-darwin", 0)])
+def test_make_serve_says_before_it_installs_that_musl_has_no_wheels(tmp_path: Path, abi: str, code: int) -> None:
+    """On Alpine pip would build llguidance for minutes, then find no PyTorch, and end in a page of its own words."""
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sysconfig\nsysconfig.get_config_var = lambda _: {abi!r}\n", encoding="utf-8"
+    )
+    planned = ["make", "--dry-run", "--what-if", "requirements/service.txt", ".venv/service.stamp"]
+    lines = subprocess.run(planned, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    first = next(line for line in lines.splitlines() if "musl" in line)
+    assert lines.index(first) < lines.index("requirements/torch.txt"), "before anything is downloaded"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", "-c", first], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "use the container image" in done.stderr) == (code, bool(code))

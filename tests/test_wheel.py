@@ -110,6 +110,28 @@ def test_it_plans_without_a_service_and_knows_the_machine(installed: Path, tmp_p
     assert run(installed, tmp_path, "--version").stdout.startswith("peakplan ")
 
 
+def test_it_learns_a_shop_for_whoever_has_a_catalogue(installed: Path, tmp_path: Path) -> None:
+    lines = ["title,brand,price", *(f"Orlo Kite {number} daypack,Orlo,{number}.00" for number in range(20, 40))]
+    (tmp_path / "products.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    done = run(installed, tmp_path, "shop", "learn", "products.csv", "--output", "shop", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "shop" / "mapping.yaml").is_file()
+
+
 def test_what_is_not_in_it_says_so(installed: Path, tmp_path: Path) -> None:
-    done = run(installed, tmp_path, "fleet", "check", "dev")
-    assert (done.returncode, "runs from a checkout" in done.stderr) == (1, True)
+    """First of all: nobody is told to install what a command needs that is not there."""
+    for words in (("fleet", "check", "dev"), ("fleet", "synth", "dev"), ("train",), ("finetune", "--help")):
+        done = run(installed, tmp_path, *words)
+        assert (done.returncode, "runs from a checkout" in done.stderr) == (1, True)
+    told = json.loads(run(installed, tmp_path, "doctor", "--json").stdout)
+    assert {each["name"] for each in told["findings"] if each["found"].startswith("not in the wheel")} == {
+        "packages: fleet",
+        "packages: train",
+        "packages: load",
+    }
+
+
+def test_what_lacks_is_installed_from_the_same_file(installed: Path, tmp_path: Path, wheel: Path) -> None:
+    """No index has this name: `pip install peakplan[...]` would find nothing, or somebody else's."""
+    script = "from peakplan.running import how_to_install; print(how_to_install('shop'))"
+    assert run(installed.with_name("python"), tmp_path, "-c", script).stdout == f"pip install '{wheel}[shop]'\n"

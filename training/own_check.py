@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--from", dest="start", type=Path, required=True, help="model folder to go on from")
     made.add_argument("--output", type=Path, help="model folder to write; there must be none yet")
     made.add_argument("--check", action="store_true", help="only check the rows, and estimate the time")
-    made.add_argument("--json", action="store_true", help="with --check: print what it found as one line of JSON")
+    made.add_argument("--json", action="store_true", help="print one line of JSON; progress goes to standard error")
     made.add_argument("--work", type=Path, help="checkpoints; runs/<name of the output> unless given")
     made.add_argument("--vocabulary", type=Path, help="a vocabulary.json of your own; that of --from unless given")
     made.add_argument("--epochs", type=int, default=3, help="passes over the rows")

@@ -34,7 +34,9 @@ from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError
 from training.export import export_model, part_sizes, part_table, sha256
 from training.finetune import Finetuning
 from training.own_check import checked, parser
+from training.own_check import main as check
 from training.own_time import JUDGED, Work, told
+from training.progress import progress_on_stderr
 from training.recipe import WorkFolderError, make_parts
 from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, TrainingSettings, WorthSettings
 from training.tuned import TunedModel
@@ -81,11 +83,12 @@ class Wish:
 
 def main() -> None:
     given = parser().parse_args()
-    if given.output is None and not given.check:
+    if given.check:
+        check()
+        return
+    if given.output is None:
         parser().error("--output is needed: the model folder to write")
-    if given.json:
-        parser().error("--json is of --check")
-    output = (given.output or Path("unwritten")).resolve()
+    output = given.output.resolve()
     wish = Wish(
         rows=given.rows,
         start=given.start.resolve(),
@@ -100,18 +103,22 @@ def main() -> None:
         accept_worse=given.accept_worse,
     )
     try:
-        vocabulary, rows = checked(wish.rows, wish.vocabulary)
-        if not given.check:
-            finetune_own(wish, vocabulary, rows)
+        with progress_on_stderr(given.json):
+            record = finetune_own(wish, *checked(wish.rows, wish.vocabulary))
     except (
         *(RowsError, VocabularyError, ModelFolderError, BaseWeightsError, WorkFolderError, OwnDataError),
         LayoutError,
     ) as error:
         sys.exit(f"error: {error}")
+    ready = f"{wish.output} is ready: PEAKPLAN_MODEL_DIR={wish.output} make serve"
+    print(json.dumps({"model": str(wish.output), **record}) if given.json else ready)
 
 
-def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
-    """Make the model. Raises OwnDataError, ModelFolderError, BaseWeightsError, WorkFolderError, VocabularyError."""
+def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> dict[str, Any]:
+    """Make the model, and return the record of its making.
+
+    Raises OwnDataError, ModelFolderError, BaseWeightsError, WorkFolderError, VocabularyError.
+    """
     if wish.output.exists():
         raise OwnDataError(f"{wish.output} exists already: remove it, or name another OUTPUT=")
     cache = Settings().cache_dir.resolve()
@@ -151,7 +158,7 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
         measured="\n\n".join([*(_table(title, *shares) for title, shares in tables.items()), said]),
     )
     export_model(model, wish.output, cache, record, text)
-    print(f"{wish.output} is ready: PEAKPLAN_MODEL_DIR={wish.output} make serve")
+    return record
 
 
 def plan_seconds(examples: Sequence[Example], model: TunedModel) -> float:

@@ -30,6 +30,7 @@ from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
 from training.positions import collect
 from training.prefill_head import train_prefill_head
+from training.progress import progress_on_stderr
 from training.settings import TrainingSettings
 from training.tree import calibrate
 from training.worth import learn_worth
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="0.01 rehearses the whole recipe with a hundredth of the examples"
     )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON; progress goes to standard error")
     arguments = parser.parse_args()
     settings = TrainingSettings(
         data=arguments.data.resolve(),
@@ -66,16 +68,22 @@ def main() -> None:
         processes=len(os.sched_getaffinity(0)),
     )
     try:
-        train(settings if arguments.scale == 1 else settings.scaled(arguments.scale))
+        with progress_on_stderr(arguments.json):
+            minutes = train(settings if arguments.scale == 1 else settings.scaled(arguments.scale))
     except (
         *(VocabularyError, BaseWeightsError, WorkFolderError, FileNotFoundError),
         *(LayoutError, ModelFolderError, TooLittleMemoryError),
     ) as error:
         sys.exit(f"error: {error}")
+    ready = f"{settings.output} is ready; `make eval` and `make bench` measure it"
+    print(json.dumps({"model": str(settings.output), "minutes": minutes}) if arguments.json else ready)
 
 
-def train(settings: TrainingSettings) -> None:
-    """Make every part of the model in turn; a part that is there already is not made again."""
+def train(settings: TrainingSettings) -> dict[str, float]:
+    """Make every part of the model in turn, and return how many minutes each took.
+
+    A part that is there already is not made again.
+    """
     base = read_base(settings.base, settings.cache)
     vocabulary = Vocabulary.load(settings.vocabulary)
     print(check_base(base, settings, vocabulary), flush=True)
@@ -97,7 +105,7 @@ def train(settings: TrainingSettings) -> None:
     )
     minutes = make_parts(run, settings, model)
     export_recipe(model, settings, minutes)
-    print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
+    return minutes
 
 
 def make_parts(

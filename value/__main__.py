@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--planned", type=float, default=PLANNED, help="shoppers at which intervals are narrowest")
     parser.add_argument("--shares", default="", help="what arms should get: control=50,rules=50; equal if left out")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="print the JSON as one line")
     given = parser.parse_args()
     try:
         shares = {
@@ -57,7 +58,7 @@ def main() -> None:
     if given.ubi:
         with given.ubi.open("w", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in bulk_lines(given.files))
-    print(json.dumps(told, indent=1))
+    print(json.dumps(told, indent=None if given.json else 1))
 
 
 if __name__ == "__main__":

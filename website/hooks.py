@@ -27,6 +27,7 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".json": "json",
 _SEARCH = 'data-md-component="search" role="dialog" aria-label="Search"'
 _TITLE = re.compile(r'id="(__nav_\w+_label)".*?<span class="md-ellipsis">\s*([^<]+)', re.DOTALL)
 _SECTION = re.compile(r'aria-labelledby="(__nav_\w+_label)"')
+_CORNER = re.compile(r"<th([^>]*)></th>")
 _FOLDERS = {"Operator": "runbooks", "Project": "decisions"}
 
 
@@ -80,13 +81,24 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # no
 
     Material would fetch the latter from another host.
     """
-    output = output.replace('data-md-component="search" role="dialog"', _SEARCH, 1)
-    titles = dict(_TITLE.findall(output))
-    output = _SECTION.sub(lambda match: f'aria-label="Pages of {titles.get(match[1], match[1]).strip()}"', output)
+    output = _named(output)
     if 'class="mermaid"' not in output:
         return output
     script = posixpath.relpath("assets/mermaid.js", posixpath.dirname(page.file.url) or ".")
     return output.replace("</head>", f'<script src="{script}"></script></head>', 1)
+
+
+def on_post_template(output: str, *, template_name: str, config: MkDocsConfig) -> str:  # noqa: ARG001
+    """Do the same for 404.html, which is made of no page."""
+    return _named(output) if template_name.endswith(".html") else output
+
+
+def _named(output: str) -> str:
+    """Name the search and the lists of pages, and make no heading of a table's empty corner."""
+    output = output.replace('data-md-component="search" role="dialog"', _SEARCH, 1)
+    titles = dict(_TITLE.findall(output))
+    output = _SECTION.sub(lambda match: f'aria-label="Pages of {titles.get(match[1], match[1]).strip()}"', output)
+    return _CORNER.sub(r"<td\1></td>", output)
 
 
 def page_of(path: str) -> str:

@@ -24,13 +24,15 @@ def fleet_file(fleet: str) -> Path:
 def _run(arguments: argparse.Namespace) -> str:
     if arguments.command == "schema":
         SCHEMA.write_text(json_schema(), encoding="utf-8")
+        if arguments.json:
+            return json.dumps({"schema": str(SCHEMA)})
         return f"wrote {SCHEMA.relative_to(Path.cwd()) if SCHEMA.is_relative_to(Path.cwd()) else SCHEMA}"
     settings = upcoming_events_only(FleetSettings.from_yaml(fleet_file(arguments.fleet)))
     if arguments.command == "check":
         sound = {"fleet": settings.name, "region": settings.region, "cells": settings.cells, "sound": True}
         return json.dumps(sound) if arguments.json else f"fleet {settings.name} is sound"
     if arguments.command == "vllm":
-        return script(settings)
+        return json.dumps({"fleet": settings.name, "script": script(settings)}) if arguments.json else script(settings)
     prices = Prices.from_json(arguments.prices)
     if arguments.json:
         return json.dumps(data(settings, prices), ensure_ascii=False)
@@ -50,9 +52,9 @@ def main(words: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=purpose)
         command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
         command.add_argument("--prices", type=Path, default=PRICES, help="another price file")
-        if name != "vllm":  # a script, which is no data
-            command.add_argument("--json", action="store_true", help="print one line of JSON")
     commands.add_parser("schema", help="write the JSON Schema of fleet files")
+    for command in commands.choices.values():
+        command.add_argument("--json", action="store_true", help="print one line of JSON")
     try:
         print(_run(parser.parse_args(words)))
     except FleetFileError as error:

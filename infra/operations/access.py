@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from infra.fleet.host_names import ENDPOINT_SERVICE_OUTPUT, associated_by_owners
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
+from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 
 
 class NothingToJoinError(Exception):
@@ -102,12 +102,13 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command line. Return 2 when the fleet file or the account cannot be used."""
     given = fleet_parser(__doc__).parse_args(words)
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
-        lines = [*accept(settings, clients), *authorise(settings, clients("route53"))]
-        print("\n".join(lines) or "no endpoint waits, and access.caller_vpcs names no VPC of another account")
-        return 0
+    def act(settings: FleetSettings, clients: Clients) -> Told:
+        accepted, owners = list(accept(settings, clients)), authorise(settings, clients("route53"))
+        nothing = "no endpoint waits, and access.caller_vpcs names no VPC of another account"
+        words = "\n".join([*accepted, *owners]) or nothing
+        return Told(words, {"endpoints": accepted, "commands_for_owners": owners})
 
-    return operate(given.fleet, act, {NothingToJoinError: UNUSABLE})
+    return operate(given, act, {NothingToJoinError: UNUSABLE})
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from infra.fleet.images import images
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
+from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.command_lines import UNDER, Call, deploy_line, synthesis
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import Sleep, make_way, stack_of
@@ -91,17 +91,17 @@ def main(words: Sequence[str] | None = None) -> int:
     def call(line: list[str]) -> int:
         return subprocess.run(line, check=False).returncode
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
+    def act(settings: FleetSettings, clients: Clients) -> Told:
         with TemporaryDirectory(prefix=f"peakplan-{settings.name}-") as assembly:
             if code := call(synthesis(given.fleet, given.cdk, assembly)):
-                return code
+                return Told(data={"release": None}, code=code)
             with held(DeployLock(settings, "deploy", ssm=clients("ssm"), sts=clients("sts"))):
                 if code := deploy_under(settings, clients, deploy_line(given.cdk, Path(assembly)), call):
-                    return code
-        print(f"Release {bake(settings, clients)}")
-        return 0
+                    return Told(data={"release": None}, code=code)
+        release = bake(settings, clients)
+        return Told(f"Release {release}", {"release": release.image_id, "companions": dict(release.companions)})
 
-    return operate(given.fleet, act, {BakingError: 1, ReleaseError: UNUSABLE, LockedError: 3})
+    return operate(given, act, {BakingError: 1, ReleaseError: UNUSABLE, LockedError: 3})
 
 
 if __name__ == "__main__":

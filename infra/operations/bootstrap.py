@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from infra.fleet.images import Image, images
 from infra.fleet.parts import ROOT_DEVICE
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import Clients, fleet_parser, operate
+from infra.operations.command import Clients, Told, fleet_parser, operate
 
 
 class NoBaseImageError(Exception):
@@ -80,19 +80,20 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("cdk", nargs="*", default=["cdk"], help="after --: the CDK CLI and its options")
     given = parser.parse_intermixed_args(words)
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
+    def act(settings: FleetSettings, clients: Clients) -> Told:
         account = clients("sts").get_caller_identity()["Account"]
         line = [*given.cdk, "bootstrap", f"aws://{account}/{settings.region}"]
         try:
             code = subprocess.run(line, check=False).returncode
         except FileNotFoundError:
             print(f"{line[0]}: no such command; `make bootstrap` installs the pinned CDK CLI", file=sys.stderr)
-            return 127
-        if code == 0:
-            print(keep_base_image(settings, clients))
-        return code
+            return Told(code=127)
+        if code:
+            return Told(data={"bootstrapped": False}, code=code)
+        kept = keep_base_image(settings, clients)
+        return Told(kept, {"bootstrapped": True, "base_images": kept.splitlines()})
 
-    return operate(given.fleet, act, {NoBaseImageError: 1})
+    return operate(given, act, {NoBaseImageError: 1})
 
 
 if __name__ == "__main__":

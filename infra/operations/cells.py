@@ -14,19 +14,15 @@ This is tested against moto and has not run in a real account.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
-
-from infra.fleet.__main__ import fleet_file
-from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.fleet.settings import FleetSettings
+from infra.operations.command import Clients, Told, fleet_parser, operate
 
 CALLERS_LISTENER = ("HTTPS", 443)
 _REFUSAL = {
@@ -203,16 +199,14 @@ def describe(cells: Cells) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line. Return 1 where a move is refused, 2 where a file or AWS cannot be used."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("out", "in", "show"))
-    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    parser = fleet_parser(__doc__, ("out", "in", "show"))
     parser.add_argument("cell", nargs="?", default="", help="cell-1 ...")
     parser.add_argument("--refuse", action="store_true", help="out: the cell answers 503 to whoever still asks it")
     parser.add_argument("--force", action="store_true", help="although the other cells are too small")
     given = parser.parse_args(words)
-    try:
-        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
-        cells = Cells(settings, lambda service: boto3.client(service, region_name=settings.region))
+
+    def act(settings: FleetSettings, clients: Clients) -> Told:
+        cells = Cells(settings, clients)
         if given.action == "out":
             cells.move_out(given.cell, force=given.force)
             if given.refuse:
@@ -221,17 +215,10 @@ def main(words: Sequence[str] | None = None) -> int:
                 print(f"Callers with PrivateLink endpoints still ask {given.cell}; REFUSE=1 answers them 503.")
         elif given.action == "in":
             cells.move_in(given.cell)
-        print(describe(cells))
-    except CellShiftError as refused:
-        print(refused, file=sys.stderr)
-        return 1
-    except FleetFileError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (BotoCoreError, ClientError) as error:
-        print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
-        return 2
-    return 0
+        loads = {cell: asdict(load) for cell, load in cells.loads().items()}
+        return Told(describe(cells), {"weights": cells.weights(), "cells": loads})
+
+    return operate(given, act, {CellShiftError: 1})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from infra.fleet.host_names import names_in_tls
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
+from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 
 FOLDER = REPOSITORY_ROOT / "certificates"
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 390
@@ -77,17 +77,18 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command line. Return 1 where no certificate can be made, 2 where the fleet has an authority in ACM."""
     given = fleet_parser(__doc__).parse_args(words)
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
+    def act(settings: FleetSettings, clients: Clients) -> Told:
         if settings.load_balancer.certificate_authority:
             print("load_balancer.certificate_authority issues this fleet's certificate: nothing to do", file=sys.stderr)
-            return UNUSABLE
+            return Told(data={"certificate": None}, code=UNUSABLE)
         folder = FOLDER / settings.name
         issue(settings, folder)
         arn = import_into(settings, folder, clients)
-        print(f"{arn}\ncallers trust {folder / 'authority.pem'}; keep the key beside it, and renew within the year")
-        return 0
+        authority = folder / "authority.pem"
+        words = f"{arn}\ncallers trust {authority}; keep the key beside it, and renew within the year"
+        return Told(words, {"certificate": arn, "authority": str(authority)})
 
-    return operate(given.fleet, act, {CertificateError: 1})
+    return operate(given, act, {CertificateError: 1})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ description, because moto cannot detect drift, and has not run in a real account
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, data_parser, operate
+from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deployed_cell import Sleep, stack_of
 
 # Scheduled actions set a group's floor, schedules its reservations, policies its size, and `make cell-out` the weights
@@ -87,19 +86,16 @@ def _drifted(stack: str, drift: dict[str, Any]) -> Iterator[Drifted]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line. Return 1 where something drifted, 2 where the file or the account cannot be used."""
-    given = data_parser(__doc__).parse_args(words)
+    given = fleet_parser(__doc__).parse_args(words)
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
+    def act(settings: FleetSettings, clients: Clients) -> Told:
         api = clients("cloudformation")
         parts = ("network", "image", "rollout", *settings.cell_names, "edge", "observability")
         found = [drifted for part in parts for drifted in detect(stack_of(settings, part), api)]
-        if given.json:
-            print(json.dumps({"fleet": settings.name, "drifted": [asdict(each) for each in found]}))
-        else:
-            print("\n".join(map(str, found)) or f"{settings.name} is as it was deployed")
-        return 1 if found else 0
+        words = "\n".join(map(str, found)) or f"{settings.name} is as it was deployed"
+        return Told(words, {"drifted": [asdict(each) for each in found]}, code=1 if found else 0)
 
-    return operate(given.fleet, act, {DriftError: UNUSABLE})
+    return operate(given, act, {DriftError: UNUSABLE})
 
 
 if __name__ == "__main__":

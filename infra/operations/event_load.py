@@ -23,7 +23,7 @@ from infra.fleet.event_load import MINUTE, SETTLING_MINUTES, EventLoad, EventLoa
 from infra.fleet.event_load_file import CallerNetwork, check_identity, read, write
 from infra.fleet.settings import FleetSettings
 from infra.fleet.sizing import peak_multiplier
-from infra.operations.command import Clients, fleet_parser, operate
+from infra.operations.command import Clients, Told, fleet_parser, operate
 from infra.operations.command_lines import Call, deploy_line, synthesis
 
 FOLDER = Path("runs") / "event-load"
@@ -71,6 +71,13 @@ def said(load: EventLoad) -> str:
     )
 
 
+def _numbers(load: EventLoad) -> dict[str, float]:
+    """Return what `said` says, for programs."""
+    bound = load.bound(Prices.from_json())
+    dollars = {"workers_dollars": bound.workers, "fleet_dollars": bound.fleet}
+    return {"minutes": load.minutes, "plans_a_second": max(load.rates), "workers": load.workers, **dollars}
+
+
 def start(load: EventLoad, clients: Clients, now: datetime) -> str:
     """Start the load; return the execution's ARN. Raises EventLoadError where it must not begin."""
     load.refuse_near_an_event(now)
@@ -115,7 +122,7 @@ def _call(line: list[str]) -> int:
     return subprocess.run(line, check=False).returncode
 
 
-def _act(settings: FleetSettings, clients: Clients, given: argparse.Namespace, call: Call) -> int:
+def _act(settings: FleetSettings, clients: Clients, given: argparse.Namespace, call: Call) -> Told:
     folder = FOLDER / settings.name
     file, assembly = folder / "load.json", folder / "cdk.out"
     if given.do == "plan":
@@ -128,21 +135,22 @@ def _act(settings: FleetSettings, clients: Clients, given: argparse.Namespace, c
             "--no-lookups",
         ]
         if code := call(line):
-            return code
-        print(f"{said(load)}\nthe stack is in {assembly}; next: make event-load FLEET={given.fleet} DO=deploy")
-        return 0
+            return Told(data={"planned": False}, code=code)
+        words = f"{said(load)}\nthe stack is in {assembly}; next: make event-load FLEET={given.fleet} DO=deploy"
+        return Told(words, {"planned": True, "assembly": str(assembly), **_numbers(load)})
     if given.do == "stop":
         stopped = stop(settings, clients)
-        print("\n".join(f"stopped {each}" for each in stopped) or "no load runs")
-        return 0
+        return Told("\n".join(f"stopped {each}" for each in stopped) or "no load runs", {"stopped": stopped})
     load, _ = read(file, settings)
     if given.do == "deploy":
-        return call([*deploy_line(given.cdk, assembly), STACK])
+        code = call([*deploy_line(given.cdk, assembly), STACK])
+        return Told(data={"deployed": code == 0}, code=code)
     if given.do == "remove":
-        return call([*given.cdk, "--app", str(assembly), "destroy", "--force", STACK])
-    print(f"{said(load)}\n{start(load, clients, datetime.now(UTC))}")
-    print(f"to end it: make event-load FLEET={given.fleet} DO=stop")
-    return 0
+        code = call([*given.cdk, "--app", str(assembly), "destroy", "--force", STACK])
+        return Told(data={"removed": code == 0}, code=code)
+    execution = start(load, clients, datetime.now(UTC))
+    words = f"{said(load)}\n{execution}\nto end it: make event-load FLEET={given.fleet} DO=stop"
+    return Told(words, {"execution": execution, **_numbers(load)})
 
 
 def main(words: Sequence[str] | None = None, call: Callable[[list[str]], int] = _call) -> int:
@@ -162,7 +170,7 @@ def main(words: Sequence[str] | None = None, call: Callable[[list[str]], int] = 
     parser.add_argument("--dollars", type=float, default=MOST_DOLLARS, help="refuse what may cost more")
     parser.add_argument("cdk", nargs="*", default=["cdk"], help="after --: the CDK CLI and its options")
     given = parser.parse_intermixed_args(words)
-    return operate(given.fleet, lambda settings, clients: _act(settings, clients, given, call), {EventLoadError: 1})
+    return operate(given, lambda settings, clients: _act(settings, clients, given, call), {EventLoadError: 1})
 
 
 if __name__ == "__main__":

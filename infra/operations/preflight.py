@@ -9,7 +9,6 @@ API descriptions, and has not run in a real account.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +23,7 @@ from infra.fleet.host_names import names_in_tls
 from infra.fleet.images import images
 from infra.fleet.launching import A_SECOND, AT_ONCE, rushes, zone_needs
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import Clients, data_parser, operate
+from infra.operations.command import Clients, Told, fleet_parser, operate
 from infra.operations.quotas import granted, needs, request
 from infra.operations.release import ReleaseError, newest_release
 from infra.operations.reserved import holdings
@@ -253,21 +252,17 @@ def inspect(settings: FleetSettings, clients: Clients) -> list[Finding]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    given = data_parser(__doc__).parse_args(words)
+    given = fleet_parser(__doc__).parse_args(words)
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
+    def act(settings: FleetSettings, clients: Clients) -> Told:
         findings = inspect(settings, clients)
         lacking = sum(finding.verdict is Verdict.LACKS for finding in findings)
-        if given.json:
-            told = [asdict(finding) for finding in findings]
-            print(json.dumps({"fleet": settings.name, "can_be_deployed": not lacking, "findings": told}))
-            return 1 if lacking else 0
-        print("\n".join(str(finding) for finding in findings))
         verdict = f"cannot be deployed: {lacking} lack" if lacking else "can be deployed"
-        print(f"\n{settings.name} {verdict}")
-        return 1 if lacking else 0
+        words = "\n".join([*map(str, findings), "", f"{settings.name} {verdict}"])
+        data = {"can_be_deployed": not lacking, "findings": [asdict(finding) for finding in findings]}
+        return Told(words, data, code=1 if lacking else 0)
 
-    return operate(given.fleet, act, {})
+    return operate(given, act, {})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
+from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError, DeployedCell, Sleep, stack_of
 from infra.operations.deployment_state import DeploymentState, StateStore
@@ -111,12 +111,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--release", default=None, help="a machine image's id; by default each cell's release before")
     given = parser.parse_args(words)
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
+    def act(settings: FleetSettings, clients: Clients) -> Told:
         moved = roll_back(settings, given.release or None, clients)
-        print(f"{len(moved)} cells went back" if moved else "Every cell is where it should go: nothing to do")
-        return 0
+        nothing = "Every cell is where it should go: nothing to do"
+        return Told(f"{len(moved)} cells went back" if moved else nothing, {"moved": moved})
 
-    return operate(given.fleet, act, {ReleaseError: UNUSABLE, CellError: 1, LockedError: 3})
+    return operate(given, act, {ReleaseError: UNUSABLE, CellError: 1, LockedError: 3})
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import Clients, fleet_parser, operate
+from infra.operations.command import Clients, Told, fleet_parser, operate
 from infra.operations.command_lines import deploy_line, digest, rehearsal, synthesis
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError
@@ -135,19 +135,21 @@ def main(words: Sequence[str] | None = None) -> int:
     """
     given = _parser().parse_intermixed_args(words)
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
+    def act(settings: FleetSettings, clients: Clients) -> Told:
         if code := _call(rehearsal(given.fleet, given.traffic, given.force)):
-            return code
+            return Told(data={"stopped_at": "rehearsal"}, code=code)
         with TemporaryDirectory(prefix=f"peakplan-{settings.name}-") as assembly:
             if code := _call(synthesis(given.fleet, given.cdk, assembly)):
-                return code
+                return Told(data={"stopped_at": "synthesis"}, code=code)
             lock = DeployLock(settings, "deploy", ssm=clients("ssm"), sts=clients("sts"))
             with held(lock, take_over=given.take_over):
-                return _deploy_alone(given, settings, clients, Path(assembly), lock)
+                code = _deploy_alone(given, settings, clients, Path(assembly), lock)
+        cells = StateStore(settings, clients("ssm")).load().cells if given.json else {}
+        return Told(data={"cells": {name: cell.model_dump() for name, cell in cells.items()}}, code=code)
 
     person = (CannotGoOnError, CellError, LockedError, ReleaseError, StillStandingError, TeardownError)
     try:
-        return operate(given.fleet, act, dict.fromkeys(person, 3))
+        return operate(given, act, dict.fromkeys(person, 3))
     except FileNotFoundError as error:
         print(f"{error.filename}: no such command; `make deploy` installs the pinned CDK CLI", file=sys.stderr)
         return 127

@@ -12,14 +12,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from infra.fleet.release_tags import FLEET
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
+from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import Sleep, stack_of, unprotect
 from infra.operations.deployment_state import StateStore
@@ -155,15 +155,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", default=None, help="the fleet's name, which is asked for where this is left out")
     given = parser.parse_args(words)
 
-    def act(settings: FleetSettings, clients: Clients) -> int:
+    def act(settings: FleetSettings, clients: Clients) -> Told:
         if not _confirmed(settings, given.name):
-            return UNUSABLE
+            return Told(data={"destroyed": False}, code=UNUSABLE)
         kept = destroy(settings, clients)
-        print(f"{settings.name} is gone" + (". Kept, and yours to delete:" if kept else "; nothing is kept"))
-        print("\n".join(f"  {each}" for each in kept))
-        return 0
+        first = f"{settings.name} is gone" + (". Kept, and yours to delete:" if kept else "; nothing is kept")
+        words = "\n".join([first, *(f"  {each}" for each in kept)])
+        return Told(words, {"destroyed": True, "kept": [asdict(each) for each in kept]})
 
-    return operate(given.fleet, act, {TeardownError: 1, LockedError: 3})
+    return operate(given, act, {TeardownError: 1, LockedError: 3})
 
 
 if __name__ == "__main__":

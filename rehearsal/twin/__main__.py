@@ -49,7 +49,7 @@ def _outcome(options: argparse.Namespace) -> int:
         if options.command == "validate":
             from rehearsal.twin.validation import validate
 
-            return validate(options.scale, options.output)
+            return validate(options.scale, options.output, as_json=options.json)
         return _rehearse(options)
     except FleetFileError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
@@ -118,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(scenario="all", seeds=1, hosts=None, peak=1.0, times="stated", json=False)
     command = commands.add_parser("validate", help="the twin against the live service, side by side")
     command.add_argument("--scale", type=_multiple, default=1.0, help="of the runs' length")
+    command.add_argument("--json", action="store_true", help="print the comparison as one line of JSON")
     command.add_argument("--output", type=Path, default=OUTPUT)
     return parser
 

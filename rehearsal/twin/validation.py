@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -70,7 +70,7 @@ class Twin:
     queued: float
 
 
-def validate(scale: float, folder: Path) -> int:
+def validate(scale: float, folder: Path, *, as_json: bool = False) -> int:
     """Run, print and write the comparison; return 0 where every figure is within its limit and no run is void."""
     try:
         lives = [_live(busy, max(SECONDS * scale, 5.0), number) for number, busy in enumerate((*BUSY, *OVERLOADED))]
@@ -79,6 +79,22 @@ def validate(scale: float, folder: Path) -> int:
         return 1
     occupied, overhead = fit(lives[0])
     rows = [row for live in lives for row in _compare(live, occupied, overhead)]
+    void = [live.busy for live in lives if live.is_void]
+    holds = not void and all(row["holds"] for row in rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    figure: dict[str, Any] = {"command": "make rehearse-validate", "machine": describe_machine(), "scale": scale}
+    figure |= {"replicas": REPLICAS, "mean_ms": 1000 * TIMES.mean, "p99_ms": 1000 * TIMES.p99, "void": void}
+    figure |= {"overhead_ms": round(1000 * overhead, 3), "occupied_ms": round(1000 * occupied, 3), "rows": rows}
+    (folder / "validation.json").write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    if as_json:
+        print(json.dumps({**figure, "holds": holds}))
+    else:
+        _print(lives, rows)
+        print("PASS" if holds else "VOID" if void else "FAIL")
+    return 0 if holds else 1
+
+
+def _print(lives: Sequence[Live], rows: Sequence[Mapping[str, Any]]) -> None:
     for live in lives:
         if live.is_void:
             print(f"VOID: at {live.busy:g} busy the generator's p99 lag was {1000 * live.lag:.2f} ms: an idle machine?")
@@ -88,15 +104,6 @@ def validate(scale: float, folder: Path) -> int:
             f"{row['busy']:>5g}  {row['what']:<22} {row['live']:>9.4g} {row['twin']:>9.4g} "
             f"{row['off']:>+8.2%} {row['limit']:>7.0%}{'' if row['holds'] else '  OUTSIDE'}"
         )
-    void = [live.busy for live in lives if live.is_void]
-    holds = not void and all(row["holds"] for row in rows)
-    folder.mkdir(parents=True, exist_ok=True)
-    figure: dict[str, Any] = {"command": "make rehearse-validate", "machine": describe_machine(), "scale": scale}
-    figure |= {"replicas": REPLICAS, "mean_ms": 1000 * TIMES.mean, "p99_ms": 1000 * TIMES.p99, "void": void}
-    figure |= {"overhead_ms": round(1000 * overhead, 3), "occupied_ms": round(1000 * occupied, 3), "rows": rows}
-    (folder / "validation.json").write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-    print("PASS" if holds else "VOID" if void else "FAIL")
-    return 0 if holds else 1
 
 
 def fit(live: Live) -> tuple[float, float]:

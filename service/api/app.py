@@ -245,7 +245,7 @@ def _reading(
 def create_app(services: Services, settings: Settings) -> ASGIApp:
     """Build the whole HTTP side. The pool's owner starts it before the first request and closes it after the last."""
     api = Api(
-        title="Peakplan",
+        title="Peakplan API",  # generators name packages by it: "Peakplan" made a second peakplan_client
         description="A shopper's words in, the plan that retrieval needs out.",
         version="0.1.0",
         docs_url=None,  # FastAPI's own page loads its scripts from other hosts: page.py has one that does not

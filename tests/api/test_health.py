@@ -108,6 +108,8 @@ async def test_the_openapi_document_describes_the_contract() -> None:
     assert "find_product" in document["components"]["schemas"]["Plan"]["properties"]["intent"]["enum"]
     reference = post["responses"]["422"]["content"]["application/problem+json"]["schema"]["$ref"]
     assert "errors" in document["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
+    named = f"{document['info']['title'].lower().replace(' ', '_')}_client"  # as openapi-python-client names a package
+    assert named != "peakplan_client", "ours"
 
 
 async def test_every_answer_carries_safe_headers() -> None:

@@ -65,6 +65,25 @@ def test_completion_knows_the_commands() -> None:
     assert [line.partition(",")[2] for line in done.stdout.splitlines()] == ["cost"]
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("peakplan load --ra", ["plain,--rate"]),
+        ("peakplan finetune rows.jsonl --acc", ["plain,--accept-worse"]),
+        ("peakplan fleet cost prime-day-", ["plain,prime-day-small"]),
+        ("peakplan fleet synth prime-day-", ["plain,prime-day-small"]),
+        ("peakplan shop learn prod", ["file,prod"]),
+    ],
+)
+def test_completion_knows_what_a_command_that_becomes_a_module_takes(
+    monkeypatch: pytest.MonkeyPatch, words: str, completed: list[str]
+) -> None:
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    said = CliRunner().invoke(main, [], prog_name="peakplan", env={"_PEAKPLAN_COMPLETE": "bash_complete"}).output
+    assert said.splitlines() == completed
+
+
 def test_a_plan_comes_from_a_running_service(server: ServerProcess) -> None:
     done = peakplan("plan", "red nike running shoes", "--url", server.url, "--deadline-ms", "2000", "--json")
     assert done.returncode == 0, done.stderr

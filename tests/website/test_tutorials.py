@@ -48,6 +48,7 @@ def test_rows_of_one_s_own_are_made_and_pass_the_check(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif("PEAKPLAN_TUTORIALS" not in os.environ, reason="trains for minutes: make tutorials")
+@pytest.mark.timeout(4 * 3600)  # a machine with other work takes longer, and nothing hangs
 def test_a_model_of_one_s_own(reader: Reader) -> None:
     reader.follow(TUTORIALS / "own-model.md")
     checked, trained = reader.said[2:4]

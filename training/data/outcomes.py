@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument(
         "--least", type=int, default=1, help="weight that a question needs: click 1, cart 3, purchase 5"
     )
+    parser.add_argument("--json", action="store_true", help="print what was made as one line of JSON")
     given = parser.parse_args()
     try:
         vocabulary = Vocabulary.load(given.model)
@@ -53,6 +54,9 @@ def main() -> None:
         write_rows(made.rows, given.output)
     except (RowsError, VocabularyError) as error:
         sys.exit(f"error: {error}")
+    if given.json:
+        print(json.dumps({"output": str(given.output), "rows": len(made.rows), "left_out": dict(made.left_out)}))
+        return
     print(f"{given.output}: {len(made.rows)} rows")
     for reason, count in made.left_out.most_common():
         print(f"{count} plans left out: {reason}")

@@ -57,6 +57,8 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     checking.add_argument("--model", type=Path, default=settings.model_dir, help="a model folder")
     checking.add_argument("--compiled", type=Path, required=True)
     checking.add_argument("--max-prompt-tokens", type=int, default=0, help="the longest prompt to be served; 0: any")
+    for command in commands.choices.values():
+        command.add_argument("--json", action="store_true", help="print the manifest as one line of JSON")
     return parser
 
 
@@ -98,6 +100,9 @@ def main(words: list[str] | None = None) -> int:
     except _REFUSALS as error:
         print(error, file=sys.stderr)
         return 2
+    if arguments.json:
+        print(manifest.model_dump_json())
+        return 0
     tree = "the model's tree" if manifest.relocates else "a chain tree (this NxDI's K/V cache could not be patched)"
     print(
         f"{manifest.model_id} for {manifest.chip}, Neuron SDK {manifest.sdk}, with {tree}: {len(manifest.files)} files"

@@ -19,6 +19,7 @@ from service.planner.vocabulary import DEFAULT_INTENT
 
 SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | lists.FUNCTION_WORDS  # words that name nothing
 _MAX_TYPE_WORDS = 3
+_MARKS = ".…!?,;:-–—"  # "...", with a space before it, is a word of a question
 _FEWEST_COMPARED = 2
 _BETWEEN = ("between", "btwn")
 _GOVERNED = {"with": "feature", "for": "audience"}
@@ -49,7 +50,23 @@ class _Spans:
         self._refused = {index for value in self._values for index in value}
         cues = {index for refusal in refusing for index in refusal.words} - self._refused
         self._barred = conversation.taken | cues
+        self._leads = self._lead_ins()
+        self._is_said &= self._leads == self._words.lead_ins
         self._taken: dict[int, FacetSpan] = {}
+
+    def _lead_ins(self) -> frozenset[int]:
+        """Return the words that lead to a thing; none where it stands before them: "boots, i need them by friday"."""
+        leads, utterances = self._words.lead_ins, [word.utterance for word in self._question.words]
+        told = {utterance for index, utterance in enumerate(utterances) if index not in leads and self._is_free(index)}
+        return frozenset(index for index in leads if utterances[index] in told or self._tells(utterances[index]))
+
+    def _tells(self, utterance: int) -> bool:
+        """Tell whether an utterance whose lead-in leads to nothing is a sentence, and no name with a tail."""
+        words = self._question.words
+        led = [words[index].text for index in sorted(self._words.lead_ins) if words[index].utterance == utterance]
+        while led and led[-1] in SKIPPED:
+            led.pop()
+        return not led or bool(lists.CONVERSATIONAL.search(" ".join(led)))
 
     def find(self) -> tuple[list[FacetSpan], str | None]:
         """Return the spans and the vertical, see `find_spans`."""
@@ -121,7 +138,7 @@ class _Spans:
         follows = False
         for index in indices:
             follows = self._is_content(index, follows=follows)
-            is_content = follows and index not in self._words.lead_ins
+            is_content = follows and index not in self._leads
             run += [index] if is_content else []
             if run and (not is_content or not self._words.joined(index)):
                 yield run
@@ -139,7 +156,7 @@ class _Spans:
             text = self._words.text(index)
             ends = text in lists.JOINS or (self._compares and (text in lists.COMPARING or text == "of"))
             # "the pros and cons of a steam mop"
-            follows = index not in self._words.lead_ins and self._words.joined(index) and not ends
+            follows = index not in self._leads and self._words.joined(index) and not ends
             governed.append(follows and (text in lists.GOVERNORS or governed[index]))
         return governed
 
@@ -167,7 +184,7 @@ class _Spans:
         for index in indices:
             if self._compares and self._words.text(index) in _BETWEEN:
                 sides = [[]]
-            elif self._words.text(index) in joins and index not in self._words.lead_ins:
+            elif self._words.text(index) in joins and index not in self._leads:
                 sides.append([])
             elif self._is_free(index):
                 sides[-1].append(index)
@@ -228,7 +245,7 @@ class _Spans:
         """Take "with pockets", "for dogs": a preposition and the one or two free words it governs."""
         text, joined = self._words.text, self._words.joined
         facet = _GOVERNED.get(text(index))
-        if not facet or not joined(index) or index in self._words.lead_ins:
+        if not facet or not joined(index) or index in self._leads:
             return
         first = index + 1
         while text(first) in lists.ARTICLES and joined(first):
@@ -241,7 +258,7 @@ class _Spans:
 
     def _is_free(self, index: int) -> bool:
         text = self._words.text(index)
-        return bool(text) and text not in self._skipped and index not in self._barred
+        return bool(text.strip(_MARKS)) and text not in self._skipped and index not in self._barred
 
     def _is_content(self, index: int, *, follows: bool | None = None) -> bool:
         """Tell whether a word may be of a name; a number may that `follows` such a word, None where nobody has looked.
