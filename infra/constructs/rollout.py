@@ -85,6 +85,7 @@ class RolloutMachine(Construct):
         role.add_to_policy(
             iam.PolicyStatement(sid="Execution", actions=["iam:PassRole"], resources=[execution], conditions=passed)
         )
+        self._let_it_start_itself(role)
         marks = {"StringEquals": {"cloudwatch:namespace": metrics().namespace(MARKER)}}
         role.add_to_policy(
             iam.PolicyStatement(sid="Marks", actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=marks)
@@ -92,6 +93,27 @@ class RolloutMachine(Construct):
         role.add_to_policy(iam.PolicyStatement(sid="Alarms", actions=list(EVERYWHERE), resources=["*"]))
         self._accept(role, stacks, parameters, templates)
         return role
+
+    def _let_it_start_itself(self, role: iam.Role) -> None:
+        """Let the machine run an execution for each stack and wait for it (AWS Step Functions developer guide, IAM
+        policies for calling Step Functions: an execution's end is told by a rule that Step Functions manages).
+        """
+        name = machine_name(self._settings)
+        place = f"{Aws.REGION}:{Aws.ACCOUNT_ID}"
+        machine = f"arn:{Aws.PARTITION}:states:{place}:stateMachine:{name}"
+        executions = f"arn:{Aws.PARTITION}:states:{place}:execution:{name}:*"
+        rule = f"arn:{Aws.PARTITION}:events:{place}:rule/StepFunctionsGetEventsForStepFunctionsExecutionRule"
+        may = {
+            "Executions": (("states:StartExecution",), machine),
+            "TheirEnd": (("states:DescribeExecution", "states:StopExecution"), executions),
+            "ToldOfIt": (("events:PutTargets", "events:PutRule", "events:DescribeRule"), rule),
+        }
+        for sid, (actions, resource) in may.items():
+            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=list(actions), resources=[resource]))
+        reason = (
+            "Step Functions invents the names of executions; the machine's is exact (Service Authorization Reference)"
+        )
+        acknowledge(role, f"AwsSolutions::AwsSolutions-IAM5[Resource::{printed(executions)}]", reason)
 
     @staticmethod
     def _accept(role: iam.Role, stacks: str, parameters: str, templates: str) -> None:

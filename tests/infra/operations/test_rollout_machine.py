@@ -77,7 +77,8 @@ class Rollouts:
             handover = Handover(
                 self.account.settings, state, self.account.client, assembly_of(folder, note, self.template)
             )
-            return replace(handover, look_seconds=1 if minutes else 0).start(held, minutes, minutes)
+            handover = replace(handover, look_seconds=1 if minutes else 0, settle_seconds=1)
+            return handover.start(held, minutes, minutes)
         finally:
             held.release()
 
