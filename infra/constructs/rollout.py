@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aws_cdk import Aws, Stack
+import json
+
+from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as stepfunctions
 from constructs import Construct
@@ -11,7 +13,7 @@ from infra.constructs.acknowledge import acknowledge
 from infra.constructs.log_storage import log_group
 from infra.fleet.metrics import metrics
 from infra.fleet.rollout_machine import definition
-from infra.fleet.rollout_states import MARKER, machine_name
+from infra.fleet.rollout_states import MARKER, State, machine_name
 from infra.fleet.settings import FleetSettings
 
 # `cdk bootstrap` makes these (AWS CDK developer guide, Bootstrapping: hnb659fds is the default qualifier).
@@ -32,6 +34,13 @@ _TRACING = ("xray:PutTraceSegments", "xray:PutTelemetryRecords", "xray:GetSampli
 EVERYWHERE = ("cloudwatch:DescribeAlarms", *_LOG_DELIVERY, *_TRACING)
 
 
+def machine_text(machine: State) -> str:
+    """Return a machine's definition as JSON. `Stack.to_json_string` would leave out each null, and a result path that
+    is null drops a result: without it the result takes the place of all that the machine knows.
+    """
+    return json.dumps(machine)
+
+
 class RolloutMachine(Construct):
     """The machine `peakplan-<fleet>-rollout`, as `machine`."""
 
@@ -50,7 +59,7 @@ class RolloutMachine(Construct):
             "Machine",
             state_machine_name=machine_name(settings),
             role_arn=role.role_arn,
-            definition_string=Stack.of(self).to_json_string(definition(settings)),
+            definition_string=machine_text(definition(settings)),
             logging_configuration=stepfunctions.CfnStateMachine.LoggingConfigurationProperty(
                 level="ALL", include_execution_data=False, destinations=[destination]
             ),
