@@ -176,9 +176,10 @@ def _beginning() -> State:
 
 
 def _moving() -> State:
+    created = {**_change("$.item.parameters"), "EnableTerminationProtection.$": "$.item.protected"}
     return {
         "Create": {
-            **task("cloudformation:createStack", _change("$.item.parameters")),
+            **task("cloudformation:createStack", created),
             "ResultPath": None,
             "Next": "Changing",
         },

@@ -165,23 +165,25 @@ class Handover:
         }
 
     def _item(self, stack: str, account: str) -> dict[str, Any]:
-        name = stack_of(self.settings, stack.lower())
+        name, properties = stack_of(self.settings, stack.lower()), self._properties(stack)
         region = self.settings.region
         return {
             "stack": name,
             "template": self._uploaded(stack, account),
             "parameters": [],
-            "tags": [{"Key": key, "Value": value} for key, value in self._tags(stack).items()],
+            "tags": [{"Key": key, "Value": value} for key, value in properties.get("tags", {}).items()],
+            "protected": properties.get("terminationProtection", False),
             "role": EXECUTION_ROLE.format(account=account, region=region),
             "done_in": done_parameter(self.settings, stack.lower()),
             "deploy": mark_of(self.state),
             "look_seconds": self._seconds_between_looks(0),
         }
 
-    def _tags(self, stack: str) -> Mapping[str, str]:
+    def _properties(self, stack: str) -> Mapping[str, Any]:
+        """Return what `cdk deploy` reads of a stack beside its template."""
         manifest = json.loads((self.assembly / "manifest.json").read_text(encoding="utf-8"))
-        tags: Mapping[str, str] = manifest["artifacts"][stack]["properties"].get("tags", {})
-        return tags
+        properties: Mapping[str, Any] = manifest["artifacts"][stack]["properties"]
+        return properties
 
     def _uploaded(self, stack: str, account: str) -> str:
         """Put a stack's template where `cdk deploy` puts it, and return its address."""
