@@ -6,4 +6,5 @@ set -euo pipefail
 if command -v docker >/dev/null; then exit 0; fi
 export DEBIAN_FRONTEND=noninteractive
 apt-get update
-apt-get install --yes --no-install-recommends docker.io docker-buildx # BuildKit, which the Dockerfile's secrets need
+# A fresh instance of Canonical's may be upgrading itself. BuildKit is what the Dockerfile's secrets need.
+apt-get install --yes --no-install-recommends --option DPkg::Lock::Timeout=300 docker.io docker-buildx

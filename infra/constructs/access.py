@@ -11,7 +11,7 @@ from constructs import Construct
 from infra.fleet.host_names import associated_by_us, names_in_tls
 from infra.fleet.settings import FleetSettings
 
-HTTPS = 443
+HTTP, HTTPS = 80, 443
 
 
 def routes_to_callers(scope: Construct, vpc: ec2.Vpc, settings: FleetSettings) -> None:

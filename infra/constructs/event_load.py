@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import mkdtemp
 
-from aws_cdk import Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
@@ -16,7 +15,7 @@ from constructs import Construct
 from infra.constructs.access import HTTPS
 from infra.constructs.acknowledge import WRITES_WITHOUT_RESOURCE, acknowledge, skip_in_checkov
 from infra.constructs.log_storage import log_group
-from infra.constructs.rollout import EVERYWHERE
+from infra.constructs.rollout import EVERYWHERE, machine_text
 from infra.fleet.event_load import MEMORY_MIB, MINUTE, EventLoad, function_seconds
 from infra.fleet.event_load_bundle import HANDLER, bundle
 from infra.fleet.event_load_file import CallerNetwork
@@ -130,7 +129,7 @@ class EventLoadMachine(Construct):
             "Machine",
             state_machine_name=name,
             role_arn=role.role_arn,
-            definition_string=Stack.of(self).to_json_string(definition(load, self.function.attr_arn)),
+            definition_string=machine_text(definition(load, self.function.attr_arn)),
             logging_configuration=kind.LoggingConfigurationProperty(
                 level="ALL", include_execution_data=False, destinations=[destination]
             ),

@@ -15,7 +15,7 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.access import HTTPS
+from infra.constructs.access import HTTP, HTTPS
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.buckets import private_bucket
 from infra.constructs.image_components import amazon_components, component_parameters, declared_parameters
@@ -218,6 +218,9 @@ class ImagePipelines(Construct):
             self, "BuildSecurityGroup", vpc=vpc, description="Image builds", allow_all_outbound=False
         )
         security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
+        # Canonical's machine images and containers fetch packages from <region>.ec2.archive.ubuntu.com and, for arm64,
+        # from its ports, which speak no TLS; apt verifies the signatures.
+        security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTP), "Ubuntu's packages, which are signed")
         return vpc.private_subnets[0].subnet_id, security_group.security_group_id
 
     def _infrastructure(self, scope: Construct, image: Image) -> imagebuilder.CfnInfrastructureConfiguration:

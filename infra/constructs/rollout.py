@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aws_cdk import Aws, Stack
+import json
+
+from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as stepfunctions
 from constructs import Construct
@@ -11,7 +13,7 @@ from infra.constructs.acknowledge import acknowledge
 from infra.constructs.log_storage import log_group
 from infra.fleet.metrics import metrics
 from infra.fleet.rollout_machine import definition
-from infra.fleet.rollout_states import MARKER, machine_name
+from infra.fleet.rollout_states import MARKER, State, machine_name
 from infra.fleet.settings import FleetSettings
 
 # `cdk bootstrap` makes these (AWS CDK developer guide, Bootstrapping: hnb659fds is the default qualifier).
@@ -32,6 +34,13 @@ _TRACING = ("xray:PutTraceSegments", "xray:PutTelemetryRecords", "xray:GetSampli
 EVERYWHERE = ("cloudwatch:DescribeAlarms", *_LOG_DELIVERY, *_TRACING)
 
 
+def machine_text(machine: State) -> str:
+    """Return a machine's definition as JSON. `Stack.to_json_string` would leave out each null, and a result path that
+    is null drops a result: without it the result takes the place of all that the machine knows.
+    """
+    return json.dumps(machine)
+
+
 class RolloutMachine(Construct):
     """The machine `peakplan-<fleet>-rollout`, as `machine`."""
 
@@ -50,7 +59,7 @@ class RolloutMachine(Construct):
             "Machine",
             state_machine_name=machine_name(settings),
             role_arn=role.role_arn,
-            definition_string=Stack.of(self).to_json_string(definition(settings)),
+            definition_string=machine_text(definition(settings)),
             logging_configuration=stepfunctions.CfnStateMachine.LoggingConfigurationProperty(
                 level="ALL", include_execution_data=False, destinations=[destination]
             ),
@@ -72,8 +81,11 @@ class RolloutMachine(Construct):
         stacks = f"{arn}:cloudformation:{place}:stack/peakplan-{name}-*"
         parameters = f"{arn}:ssm:{place}:parameter/peakplan/{name}/*"
         templates = f"{arn}:s3:::{ASSETS_BUCKET.format(**bootstrap)}/*"
+        # A stack is made protected, which wants the permission to protect it (AWS CloudFormation user guide, Protect
+        # stacks from being deleted).
+        changes = ("CreateStack", "UpdateTerminationProtection", "UpdateStack", "CancelUpdateStack", "DescribeStacks")
         may = {
-            "Stacks": (("CreateStack", "UpdateStack", "CancelUpdateStack", "DescribeStacks"), "cloudformation", stacks),
+            "Stacks": (changes, "cloudformation", stacks),
             "Progress": (("GetParameter", "PutParameter", "DeleteParameter"), "ssm", parameters),
             "Templates": (("GetObject",), "s3", templates),
         }
@@ -85,6 +97,7 @@ class RolloutMachine(Construct):
         role.add_to_policy(
             iam.PolicyStatement(sid="Execution", actions=["iam:PassRole"], resources=[execution], conditions=passed)
         )
+        self._let_it_start_itself(role)
         marks = {"StringEquals": {"cloudwatch:namespace": metrics().namespace(MARKER)}}
         role.add_to_policy(
             iam.PolicyStatement(sid="Marks", actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=marks)
@@ -92,6 +105,27 @@ class RolloutMachine(Construct):
         role.add_to_policy(iam.PolicyStatement(sid="Alarms", actions=list(EVERYWHERE), resources=["*"]))
         self._accept(role, stacks, parameters, templates)
         return role
+
+    def _let_it_start_itself(self, role: iam.Role) -> None:
+        """Let the machine run an execution for each stack and wait for it (AWS Step Functions developer guide, IAM
+        policies for calling Step Functions: an execution's end is told by a rule that Step Functions manages).
+        """
+        name = machine_name(self._settings)
+        place = f"{Aws.REGION}:{Aws.ACCOUNT_ID}"
+        machine = f"arn:{Aws.PARTITION}:states:{place}:stateMachine:{name}"
+        executions = f"arn:{Aws.PARTITION}:states:{place}:execution:{name}:*"
+        rule = f"arn:{Aws.PARTITION}:events:{place}:rule/StepFunctionsGetEventsForStepFunctionsExecutionRule"
+        may = {
+            "Executions": (("states:StartExecution",), machine),
+            "TheirEnd": (("states:DescribeExecution", "states:StopExecution"), executions),
+            "ToldOfIt": (("events:PutTargets", "events:PutRule", "events:DescribeRule"), rule),
+        }
+        for sid, (actions, resource) in may.items():
+            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=list(actions), resources=[resource]))
+        reason = (
+            "Step Functions invents the names of executions; the machine's is exact (Service Authorization Reference)"
+        )
+        acknowledge(role, f"AwsSolutions::AwsSolutions-IAM5[Resource::{printed(executions)}]", reason)
 
     @staticmethod
     def _accept(role: iam.Role, stacks: str, parameters: str, templates: str) -> None:

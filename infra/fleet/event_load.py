@@ -20,6 +20,7 @@ from infra.fleet import sizing
 from infra.fleet.alarms import alarm_name
 from infra.fleet.cost import Prices, bill
 from infra.fleet.host_names import service_name
+from infra.fleet.rollout_states import MOST_HISTORY
 from infra.fleet.settings import FleetSettings
 
 MINUTE = 60
@@ -30,8 +31,7 @@ AHEAD_SECONDS = 15  # a minute's functions are started before it: a new one take
 ENDING_SECONDS = 15  # for the last answers, and for the lines about them
 # An account runs 1,000 functions at once unless it has asked for more, and two minutes' functions overlap.
 MOST_WORKERS = 400
-# An execution's history has 25,000 events at most (AWS Step Functions developer guide, Service quotas).
-MOST_HISTORY, HISTORY_A_WORKER, HISTORY_A_MINUTE = 25_000, 9, 20
+HISTORY_A_WORKER, HISTORY_A_MINUTE = 9, 20  # events of an execution's history
 # What ends a load: shoppers who get late answers, none, or mostly rules' plans. Past capacity, rules plan by design.
 HARM, HARM_WITHIN_CAPACITY = ("fast-burn", "mostly-degraded"), ("model-fast-burn",)
 QUIET_HOURS = 48  # before an event, in which nobody loads the fleet

@@ -5,121 +5,148 @@ alarms and baked; then the names and alarms over them. Where an alarm tells of h
 goes back to the one before, all at once. Whoever starts it (infra/operations/handover.py) has rehearsed
 the fleet, holds its lock and hands that over: the machine renews it with every look at a stack, and stops before its
 next change where somebody else has it. What a cell has behind it is kept in a parameter, so that a later execution
-skips it where its stack is there and well. It knows nothing of the CDK.
+skips it where its stack is there and well. Each stack is moved by an execution of its own (rollout_children.py). It
+knows nothing of the CDK.
 """
 
 from __future__ import annotations
 
-from infra.fleet.rollout_return import return_machine
+from infra.fleet.rollout_children import MOVES, RETURNS, each, named, way
+from infra.fleet.rollout_return import return_states
 from infra.fleet.rollout_states import (
     ANY_TASK,
     FAILED,
     LOST,
     WELL,
     State,
+    held_by,
     holding,
     looking,
     phase,
     put,
+    renewed,
     task,
     unless_unchanged,
 )
 from infra.fleet.settings import FleetSettings
 
 HARM = "HarmSeen"
-_ITEM: State = {"item.$": "$$.Map.Item.Value"}
 
 
 def definition(settings: FleetSettings) -> State:
-    """Return the machine. Its input is made by infra/operations/handover.py."""
-    stack = _stack_machine(settings)
-    waves = {"cells.$": "$$.Map.Item.Value"}
+    """Return the machine. The rollout's input is made by infra/operations/handover.py, its executions' by itself."""
     return {
         "Comment": f"Brings a release to every cell of {settings.name}, wave by wave",
-        "StartAt": "Waves",
+        "StartAt": "Which",
         "States": {
-            "Waves": {**_each("$.waves", waves, _wave(settings)), "Next": "Over", "Catch": _caught("GiveUp")},
-            "Over": {
-                **_each("$.over", _ITEM, stack),
-                "Next": "Finished",
-                "Catch": _caught("GiveUp"),
-            },
-            "Finished": put("$.deployment", "$.states.after", then="GiveBack"),
-            "GiveBack": {**task("ssm:deleteParameter", {"Name.$": "$.lock.name"}), "ResultPath": None, "End": True},
-            "GiveUp": {
+            "Which": {
                 "Type": "Choice",
-                "Choices": [
-                    {"Variable": "$.failure.Error", "StringEquals": LOST, "Next": "HowItFailed"},
-                    {
-                        "And": [
-                            {"Variable": "$.failure.Error", "StringEquals": HARM},
-                            {"Variable": "$.back.count", "NumericGreaterThan": 0},
-                        ],
-                        "Next": "GoBack",
-                    },
-                ],
-                "Default": "GiveBackAndStop",
+                "Choices": [way(MOVES, "Before"), way(RETURNS, "BackCancel")],
+                "Default": "Waves",
             },
-            "GoBack": {
-                **_each("$.back.cells", _ITEM, return_machine(settings), settings.cells),
-                "Next": "WentBack",
-                "Catch": _caught("GiveUp"),
-            },
-            "WentBack": {
-                "Type": "Pass",
-                "Parameters": {
-                    "Error.$": "$.failure.Error",
-                    "Cause.$": "States.Format('{}; every cell is back at the release before', $.failure.Cause)",
-                },
-                "ResultPath": "$.failure",
-                "Next": "Returned",
-            },
-            "Returned": put("$.deployment", "$.states.returned", then="GiveBackAndStop"),
-            "GiveBackAndStop": {
-                **task("ssm:deleteParameter", {"Name.$": "$.lock.name"}),
-                "ResultPath": None,
-                "Next": "HowItFailed",
-            },
-            "HowItFailed": {
-                "Type": "Choice",
-                "Choices": [{"Variable": "$.failure.Error", "StringMatches": "States.*", "Next": "Failed"}],
-                "Default": "Stopped",
-            },
-            # Names that begin with States. are Step Functions' own, and no state may fail with one.
-            "Failed": {"Type": "Fail", "Error": FAILED, "CausePath": "$.failure.Cause"},
-            "Stopped": {"Type": "Fail", "ErrorPath": "$.failure.Error", "CausePath": "$.failure.Cause"},
+            **_waves(settings),
+            **_giving_up(settings),
+            **_moving_one(settings),
+            **named("Back", return_states(settings)),
         },
     }
 
 
-def _wave(settings: FleetSettings) -> State:
-    """Return the machine of one wave, whose cells change side by side."""
-    at_once = settings.rollout.parallel_cells
-    cells = {**_each("$.cells", _ITEM, _stack_machine(settings), at_once), "End": True}
-    return {"StartAt": "Cells", "States": {"Cells": cells}}
-
-
-def _each(items: str, selected: State, machine: State, at_once: int = 1) -> State:
-    """Return the state that runs the machine for each of the items, with the lock and the fleet's own values."""
+def _waves(settings: FleetSettings) -> dict[str, State]:
+    wave = each("Cell", "$.cells", MOVES, settings.rollout.parallel_cells)
     return {
-        "Type": "Map",
-        "ItemsPath": items,
-        "ItemSelector": {**selected, "lock.$": "$.lock", "deployment.$": "$.deployment"},
-        "MaxConcurrency": at_once,
-        "ItemProcessor": {"ProcessorConfig": {"Mode": "INLINE"}, **machine},
-        "ResultPath": None,
+        "Waves": {
+            "Type": "Map",
+            "ItemsPath": "$.waves",
+            "ItemSelector": {"cells.$": "$$.Map.Item.Value", "lock.$": "$.lock", "deployment.$": "$.deployment"},
+            "MaxConcurrency": 1,
+            "ItemProcessor": {
+                "ProcessorConfig": {"Mode": "INLINE"},
+                "StartAt": "Cells",
+                "States": {"Cells": {**wave, "End": True}},
+            },
+            "ResultPath": None,
+            "Next": "Over",
+            "Catch": _caught("GiveUp"),
+        },
+        "Over": {**each("Over", "$.over", MOVES), "Next": "Finished", "Catch": _caught("GiveUp")},
+        "Finished": put("$.deployment", "$.states.after", then="GiveBack"),
+        "GiveBack": {**task("ssm:deleteParameter", {"Name.$": "$.lock.name"}), "ResultPath": None, "End": True},
     }
 
 
-def _stack_machine(settings: FleetSettings) -> State:
-    """Return the machine that moves one stack, gates and bakes it, and lets it rest at the fast speed.
+def _giving_up(settings: FleetSettings) -> dict[str, State]:
+    """Return the states after a failure: every cell back where it was harm, and the lock given back."""
+    lost = {"Variable": "$.failure.Error", "StringEquals": LOST, "Next": "HowItFailed"}
+    harm = {"Variable": "$.failure.Error", "StringEquals": HARM}
+    has_before = {"Variable": "$.back.count", "NumericGreaterThan": 0}
+    said = {"Cause.$": "States.Format('{}; every cell is back at the release before', $.failure.Cause)"}
+    return {
+        "GiveUp": {
+            "Type": "Choice",
+            "Choices": [lost, {"And": [harm, has_before], "Next": "ReturnLock"}],
+            "Default": "GiveBackAndStop",
+        },
+        **_lock_of_the_way_back(),
+        "ReturnCells": {
+            **each("Return", "$.back.cells", RETURNS, settings.cells),
+            "Next": "WentBack",
+            "Catch": _caught("GiveUp"),
+        },
+        "WentBack": {
+            "Type": "Pass",
+            "Parameters": {"Error.$": "$.failure.Error", **said},
+            "ResultPath": "$.failure",
+            "Next": "Returned",
+        },
+        "Returned": put("$.deployment", "$.states.returned", then="GiveBackAndStop"),
+        "GiveBackAndStop": {
+            **task("ssm:deleteParameter", {"Name.$": "$.lock.name"}),
+            "ResultPath": None,
+            "Next": "HowItFailed",
+        },
+        "HowItFailed": {
+            "Type": "Choice",
+            "Choices": [{"Variable": "$.failure.Error", "StringMatches": "States.*", "Next": "Failed"}],
+            "Default": "Stopped",
+        },
+        # Names that begin with States. are Step Functions' own, and no state may fail with one.
+        "Failed": {"Type": "Fail", "Error": FAILED, "CausePath": "$.failure.Cause"},
+        "Stopped": {"Type": "Fail", "ErrorPath": "$.failure.Error", "CausePath": "$.failure.Cause"},
+    }
+
+
+def _lock_of_the_way_back() -> dict[str, State]:
+    """Return the states that make the lock another one, with which the cells go back.
+
+    Step Functions stops the executions of other cells where one fails, as far as it can. What of them still runs has
+    lost the lock; one that read it just before may write its own over it once, so it is looked at again.
+    """
+    kept = {f"{part}.$": f"$.lock.{part}" for part in ("name", "began", "settle_seconds")}
+    token = {"before.$": "$.lock.token", "token.$": "States.Format('{}-back', $.lock.token)"}
+    again = held_by("ReturnCells", lost="HowItFailed", called="Still")
+    written_over = {"Variable": "$.held.holder.token", "StringEqualsPath": "$.lock.before", "Next": "ReturnRenewal"}
+    again["StillIsOurs"]["Choices"].append(written_over)
+    return {
+        **held_by("ReturnToken", lost="HowItFailed", called="Return"),
+        "ReturnToken": {
+            "Type": "Pass",
+            "Parameters": {**kept, **token},
+            "ResultPath": "$.lock",
+            "Next": "ReturnRenewal",
+        },
+        **renewed("Settle", called="Return"),
+        "Settle": {"Type": "Wait", "SecondsPath": "$.lock.settle_seconds", "Next": "StillLock"},
+        **again,
+    }
+
+
+def _moving_one(settings: FleetSettings) -> dict[str, State]:
+    """Return the states that move one stack, gate and bake it, and let it rest at the fast speed, from `Before` on.
 
     One loop: the lock is looked at and renewed, the deploy marked, and the stack described, before every step.
     """
-    return {
-        "StartAt": "Before",
-        "States": {**_beginning(), **holding(settings), **looking(), **_moving(), **_baking(), **_ending()},
-    }
+    return {**_beginning(), **holding(settings), **looking(), **_moving(), **_baking(), **_ending()}
 
 
 def _beginning() -> State:
@@ -144,14 +171,15 @@ def _beginning() -> State:
         },
         "IsWell": {"Type": "Choice", "Choices": [{"Or": well, "Next": "Done"}], "Default": "Begin"},
         "Begin": phase("move", then="Lock"),
-        "Done": {"Type": "Succeed"},
+        "Done": {"Type": "Succeed", "OutputPath": None},
     }
 
 
 def _moving() -> State:
+    created = {**_change("$.item.parameters"), "EnableTerminationProtection.$": "$.item.protected"}
     return {
         "Create": {
-            **task("cloudformation:createStack", _change("$.item.parameters")),
+            **task("cloudformation:createStack", created),
             "ResultPath": None,
             "Next": "Changing",
         },

@@ -1,6 +1,6 @@
-"""The way back of a rollout: the machine that sends one stack back to the release before, in Amazon States Language.
+"""The way back of a rollout: the states that send one stack back to the release before, in Amazon States Language.
 
-infra/fleet/rollout_machine.py runs it for every cell at once where an alarm tells of harm.
+infra/fleet/rollout_machine.py starts an execution of them for every cell at once where an alarm tells of harm.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from infra.fleet.rollout_states import (
 from infra.fleet.settings import FleetSettings
 
 
-def return_machine(settings: FleetSettings) -> State:
-    """Return the machine that sends one stack back, whatever it is changing now, at the fast speed and without a bake.
+def return_states(settings: FleetSettings) -> dict[str, State]:
+    """Return the states that send one stack back, whatever it is changing now, at the fast speed and without a bake.
+
+    The first is `Cancel`.
 
     As infra/operations/rollback.py does from a shell. A stack that has not been changed yet is left as it is.
     """
@@ -41,7 +43,7 @@ def return_machine(settings: FleetSettings) -> State:
         "RoleARN.$": "$.item.role",
         "Capabilities": ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"],
     }
-    states = {
+    return {
         "Cancel": {
             **task("cloudformation:cancelUpdateStack", {"StackName.$": "$.item.stack"}),
             "ResultPath": None,
@@ -63,6 +65,5 @@ def return_machine(settings: FleetSettings) -> State:
         "Refused": {"Type": "Fail", "Error": FAILED, "CausePath": "$.refused.Cause"},
         "Returning": phase("returned", then="Wait"),
         "Forget": put("$.item.done_in", "$.item.back", then="Done"),
-        "Done": {"Type": "Succeed"},
+        "Done": {"Type": "Succeed", "OutputPath": None},
     }
-    return {"StartAt": "Cancel", "States": states}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from infra.fleet.metrics import metrics
@@ -9,6 +10,10 @@ from infra.fleet.settings import FleetSettings
 
 State = dict[str, Any]
 LOOK_SECONDS = 30  # between two looks at a stack; the lock and the marker, which go with them, tolerate minutes
+SLOWEST_LOOK_SECONDS = 120  # at which the marker, which the page alarm forgets after three minutes, still holds
+# An execution's history has 25,000 events at most (AWS Step Functions developer guide, Service quotas). One look at a
+# stack is so many at most: a task is five, any other state two.
+MOST_HISTORY, HISTORY_A_LOOK = 25_000, 50
 MARKER = "DeployInProgress"
 WELL, WENT_BACK = ("CREATE_COMPLETE", "UPDATE_COMPLETE"), "UPDATE_ROLLBACK_COMPLETE"
 LOST, FAILED = "LockLost", "StackFailed"
@@ -34,8 +39,32 @@ def back_at(release: str) -> str:
     return f"back at {release}"
 
 
-def holding(settings: FleetSettings) -> State:
-    """Return the states that every round begins with: the lock is ours, and is renewed; the deploy is marked."""
+def look_seconds(seconds: float) -> int | None:
+    """Return how far apart the looks at a stack are that moves and bakes so long, or None: one execution is too short.
+
+    A fifth of its history is left for whatever is tried again.
+    """
+    needed = max(LOOK_SECONDS, math.ceil(seconds * HISTORY_A_LOOK / (0.8 * MOST_HISTORY)))
+    return needed if needed <= SLOWEST_LOOK_SECONDS else None
+
+
+def held_by(then: str, *, lost: str, called: str = "") -> dict[str, State]:
+    """Return the states, called after `called`, that go on to `then` where the lock is ours, else to `lost`."""
+    ours = {"Variable": "$.held.holder.token", "StringEqualsPath": "$.lock.token", "Next": then}
+    return {
+        f"{called}Lock": {
+            **task("ssm:getParameter", {"Name.$": "$.lock.name"}),
+            "ResultSelector": {"holder.$": "States.StringToJson($.Parameter.Value)"},
+            "ResultPath": "$.held",
+            "Catch": [{**ANY_TASK, "ResultPath": "$.held", "Next": lost}],
+            "Next": f"{called}IsOurs",
+        },
+        f"{called}IsOurs": {"Type": "Choice", "Choices": [ours], "Default": lost},
+    }
+
+
+def renewed(then: str, *, called: str = "") -> dict[str, State]:
+    """Return the states, called after `called`, that write the lock anew, as $.lock has it."""
     holder = {
         "token.$": "$.lock.token",
         "action": "deploy",
@@ -45,26 +74,27 @@ def holding(settings: FleetSettings) -> State:
         "began.$": "$.lock.began",
         "renewed.$": "$$.State.EnteredTime",
     }
+    return {
+        f"{called}Renewal": {
+            "Type": "Pass",
+            "Parameters": holder,
+            "ResultPath": "$.holder",
+            "Next": f"{called}Renew",
+        },
+        f"{called}Renew": put("$.lock.name", "States.JsonToString($.holder)", then=then),
+    }
+
+
+def holding(settings: FleetSettings) -> State:
+    """Return the states that every round begins with: the lock is ours, and is renewed; the deploy is marked."""
     values = {"Fleet": settings.name, "Cell": "$.item.cell"}
     (names,) = metrics().metric(MARKER).dimensions
     dimensions = [{"Name": name, ("Value.$" if name == "Cell" else "Value"): values[name]} for name in names]
     datum = {"MetricName": MARKER, "Dimensions": dimensions, "Value": 1, "Unit": metrics().metric(MARKER).unit}
     return {
-        "Lock": {
-            **task("ssm:getParameter", {"Name.$": "$.lock.name"}),
-            "ResultSelector": {"holder.$": "States.StringToJson($.Parameter.Value)"},
-            "ResultPath": "$.held",
-            "Catch": [{**ANY_TASK, "ResultPath": "$.held", "Next": "LockLost"}],
-            "Next": "IsOurs",
-        },
-        "IsOurs": {
-            "Type": "Choice",
-            "Choices": [{"Variable": "$.held.holder.token", "StringEqualsPath": "$.lock.token", "Next": "Renewal"}],
-            "Default": "LockLost",
-        },
+        **held_by("Renewal", lost="LockLost"),
         "LockLost": {"Type": "Fail", "Error": LOST, "Cause": "the fleet's lock was taken: nothing more is changed"},
-        "Renewal": {"Type": "Pass", "Parameters": holder, "ResultPath": "$.holder", "Next": "Renew"},
-        "Renew": put("$.lock.name", "States.JsonToString($.holder)", then="IsCell"),
+        **renewed("IsCell"),
         "IsCell": {
             "Type": "Choice",
             "Choices": [{"Variable": "$.item.cell", "StringEquals": "", "Next": "Look"}],
@@ -109,7 +139,7 @@ def looking() -> State:
             ],
             "Default": "StackFailed",
         },
-        "Wait": {"Type": "Wait", "SecondsPath": "$.lock.look_seconds", "Next": "Lock"},
+        "Wait": {"Type": "Wait", "SecondsPath": "$.item.look_seconds", "Next": "Lock"},
         "StackFailed": {
             "Type": "Fail",
             "Error": FAILED,

@@ -7,6 +7,7 @@ off, or failed, is handed over again by the same command: what a stack has behin
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +19,8 @@ from botocore.exceptions import ClientError
 
 from infra.fleet.alarms import gates
 from infra.fleet.images import MAIN
-from infra.fleet.rollout_states import LOOK_SECONDS, back_at, done_parameter, machine_name
+from infra.fleet.replacement import CAREFUL, refresh_seconds
+from infra.fleet.rollout_states import MOST_HISTORY, back_at, done_parameter, look_seconds, machine_name
 from infra.fleet.settings import FleetSettings
 from infra.operations.baking import deploy_under
 from infra.operations.command import Clients
@@ -29,7 +31,12 @@ from infra.operations.deployment_state import DeploymentState, StateStore, Step
 from infra.operations.release import companions_of
 from infra.operations.rollout_marks import mark_of
 
+SETTLE_SECONDS = 5  # after which nobody who had read the lock before it was taken still writes
 EXECUTION_ROLE = "arn:aws:iam::{account}:role/cdk-hnb659fds-cfn-exec-role-{account}-{region}"  # of `cdk bootstrap`
+
+
+class HandoverError(Exception):
+    """A deploy that the account cannot do by itself. The message says what to do and is written for operators."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +48,15 @@ class Handover:
     clients: Clients
     assembly: Path
     companions: Mapping[str, str] = field(default_factory=dict)  # the release's images for other architectures
-    look_seconds: int = LOOK_SECONDS
+    look_seconds: int | None = None  # by how long a cell takes, unless it is said
+    settle_seconds: int = SETTLE_SECONDS
 
     def run(self, deploy: Sequence[str], call: Call, lock: DeployLock, minutes: tuple[float, float]) -> int:
-        """Deploy what is under the cells, start the machine, say how to follow it, and return an exit code."""
+        """Deploy what is under the cells, start the machine, say how to follow it, and return an exit code.
+
+        Raise HandoverError, before anything is changed, where a cell takes longer than an execution can look at it.
+        """
+        self._seconds_between_looks(max(minutes))
         if code := deploy_under(self.settings, self.clients, deploy, call):
             return code
         for stack in (*self.settings.cell_names, *(each.lower() for each in OVER)):
@@ -73,7 +85,7 @@ class Handover:
         asked = {
             "release": self.state.release,
             "deployment": store.name,
-            "lock": {"name": lock.name, "token": token, "began": began, "look_seconds": self.look_seconds},
+            "lock": {"name": lock.name, "token": token, "began": began, "settle_seconds": self.settle_seconds},
             "states": {name: state.model_dump_json(exclude_defaults=True) for name, state in states.items()},
             "back": {"cells": back, "count": len(back)},
             "waves": waves,
@@ -87,12 +99,26 @@ class Handover:
         )
         return str(started["executionArn"])
 
+    def _seconds_between_looks(self, bake_minutes: float) -> int:
+        if self.look_seconds is not None:
+            return self.look_seconds
+        # CloudFormation takes longer than its refresh where launches are tried again.
+        seconds = 1.5 * refresh_seconds(self.settings, CAREFUL) + 60 * bake_minutes
+        if (found := look_seconds(seconds)) is None:
+            raise HandoverError(
+                f"a cell that bakes for {bake_minutes:g} minutes is looked at more often than the history of one "
+                f"execution holds ({MOST_HISTORY:,} events): lower rollout.canary_bake_minutes and bake_minutes, or "
+                "use make deploy [source: AWS Step Functions developer guide, Service quotas]"
+            )
+        return found
+
     def _cell(self, cell: str, minutes: float, account: str) -> dict[str, Any]:
         stack = self._deployed(cell)
         if stack.exists() and (runs := stack.runs()):
             self.state.sent(cell, runs)
         self.state.sent(cell, self.state.release or "")
         image = {MAIN: self.state.release or "", **self.companions}
+        every = self._seconds_between_looks(minutes)
         hurt = self.state.model_copy(deep=True)
         hurt.cell(cell).step = Step.HURT
         hurt.reject(self.state.release or "")
@@ -101,7 +127,8 @@ class Handover:
             "parameters": _parameters(image | {"RefreshSpeed": "careful"}),
             "resting": _parameters(image | {"RefreshSpeed": "fast"}),
             "gates": gates(self.settings.name, cell),
-            "looks": round(60 * minutes / LOOK_SECONDS),
+            "look_seconds": every,
+            "looks": math.ceil(60 * minutes / max(1, every)),
             "hurt": hurt.model_dump_json(exclude_defaults=True),
         }
 
@@ -134,25 +161,29 @@ class Handover:
             "role": EXECUTION_ROLE.format(account=account, region=self.settings.region),
             "done_in": done_parameter(self.settings, cell),
             "back": back_at(release),
+            "look_seconds": self._seconds_between_looks(0),
         }
 
     def _item(self, stack: str, account: str) -> dict[str, Any]:
-        name = stack_of(self.settings, stack.lower())
+        name, properties = stack_of(self.settings, stack.lower()), self._properties(stack)
         region = self.settings.region
         return {
             "stack": name,
             "template": self._uploaded(stack, account),
             "parameters": [],
-            "tags": [{"Key": key, "Value": value} for key, value in self._tags(stack).items()],
+            "tags": [{"Key": key, "Value": value} for key, value in properties.get("tags", {}).items()],
+            "protected": properties.get("terminationProtection", False),
             "role": EXECUTION_ROLE.format(account=account, region=region),
             "done_in": done_parameter(self.settings, stack.lower()),
             "deploy": mark_of(self.state),
+            "look_seconds": self._seconds_between_looks(0),
         }
 
-    def _tags(self, stack: str) -> Mapping[str, str]:
+    def _properties(self, stack: str) -> Mapping[str, Any]:
+        """Return what `cdk deploy` reads of a stack beside its template."""
         manifest = json.loads((self.assembly / "manifest.json").read_text(encoding="utf-8"))
-        tags: Mapping[str, str] = manifest["artifacts"][stack]["properties"].get("tags", {})
-        return tags
+        properties: Mapping[str, Any] = manifest["artifacts"][stack]["properties"]
+        return properties
 
     def _uploaded(self, stack: str, account: str) -> str:
         """Put a stack's template where `cdk deploy` puts it, and return its address."""
@@ -184,11 +215,13 @@ def stop_executions(settings: FleetSettings, clients: Clients, cause: str) -> in
     api = clients("stepfunctions")
     machine = machine_arn(settings, str(clients("sts").get_caller_identity()["Account"]))
     try:
-        running = api.list_executions(stateMachineArn=machine, statusFilter="RUNNING")["executions"]
+        found = api.list_executions(stateMachineArn=machine, statusFilter="RUNNING")["executions"]
     except ClientError as error:
         if error.response["Error"]["Code"] != "StateMachineDoesNotExist":
             raise
         return 0
+    # The rollout before the executions that it started, else it would see them end and act on that.
+    running = sorted(found, key=lambda each: each["startDate"])
     for each in running:
         api.stop_execution(executionArn=each["executionArn"], cause=cause)
     return len(running)

@@ -29,7 +29,7 @@ from infra.operations.command_lines import deploy_line, digest, rehearsal, synth
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError
 from infra.operations.deployment_state import DeploymentState, StateStore, Step
-from infra.operations.handover import Handover
+from infra.operations.handover import Handover, HandoverError
 from infra.operations.outcomes_key import make_key
 from infra.operations.release import Release, ReleaseError, newest_release, release_of, whole
 from infra.operations.retiring import StillStandingError, retiring
@@ -147,7 +147,7 @@ def main(words: Sequence[str] | None = None) -> int:
         cells = StateStore(settings, clients("ssm")).load().cells if given.json else {}
         return Told(data={"cells": {name: cell.model_dump() for name, cell in cells.items()}}, code=code)
 
-    person = (CannotGoOnError, CellError, LockedError, ReleaseError, StillStandingError, TeardownError)
+    person = (CannotGoOnError, CellError, HandoverError, LockedError, ReleaseError, StillStandingError, TeardownError)
     try:
         return operate(given, act, dict.fromkeys(person, 3))
     except FileNotFoundError as error:

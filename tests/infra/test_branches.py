@@ -154,6 +154,17 @@ def test_each_architecture_has_a_pipeline_and_the_parameter_that_its_image_is_na
     assert len(resources(image, "AWS::ImageBuilder::Component")) == len({*AMI_DOCUMENTS}), "the documents are shared"
 
 
+def test_a_build_reaches_ubuntu_s_archives_which_speak_no_tls() -> None:
+    """Canonical's images fetch packages from <region>.ec2.archive.ubuntu.com and ports.ubuntu.com by HTTP alone."""
+    (builds,) = [
+        group["Properties"]
+        for group in resources(peered()["Image"], "AWS::EC2::SecurityGroup").values()
+        if group["Properties"]["GroupDescription"] == "Image builds"
+    ]
+    assert sorted(rule["FromPort"] for rule in builds["SecurityGroupEgress"]) == [80, 443]
+    assert "SecurityGroupIngress" not in builds
+
+
 def test_hosts_boot_the_image_of_their_architecture() -> None:
     launched = resources(peered()["Cell-1"], "AWS::EC2::LaunchTemplate").values()
     images = {

@@ -8,6 +8,7 @@ import pytest
 from infra.fleet.event_load import EventLoad
 from infra.fleet.event_load_bundle import HANDLER
 from infra.fleet.event_load_file import CallerNetwork
+from infra.fleet.event_load_machine import definition
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.stacks import compose_load
@@ -49,6 +50,11 @@ def test_no_more_workers_run_than_the_bound_counts_and_none_is_started_again(sta
 def test_the_machine_may_start_its_one_function_and_look_and_nothing_else(stack: Template) -> None:
     machine = only(stack, "AWS::StepFunctions::StateMachine")
     assert machine["StateMachineName"] == "peakplan-prime-day-load"
+    shipped = "".join(
+        part if isinstance(part, str) else "function" for part in machine["DefinitionString"]["Fn::Join"][1]
+    )
+    tested = definition(EventLoad(FleetSettings.from_yaml(FLEETS / "prime-day.yaml"), multiplier=4), "function")
+    assert json.loads(shipped) == json.loads(json.dumps(tested)), "a null that is left out keeps what it drops"
     allowed = {
         action
         for policy in resources(stack, "AWS::IAM::Policy").values()

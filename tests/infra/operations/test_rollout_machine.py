@@ -37,7 +37,10 @@ def assembly_of(folder: Path, note: str, cell_template: dict[str, Any]) -> Path:
         asset = {"source": {"path": f"{stack}.template.json"}, "destinations": {"current": place}}
         files = {"files": {"hash": asset}}
         (folder / f"{stack}.assets.json").write_text(json.dumps(files), encoding="utf-8")
-    artifacts = {stack: {"properties": {"tags": {"peakplan:part": stack.lower()}}} for stack in stacks}
+    artifacts = {
+        stack: {"properties": {"tags": {"peakplan:part": stack.lower()}, "terminationProtection": stack == "Edge"}}
+        for stack in stacks
+    }
     (folder / "manifest.json").write_text(json.dumps({"artifacts": artifacts}), encoding="utf-8")
     return folder
 
@@ -77,7 +80,8 @@ class Rollouts:
             handover = Handover(
                 self.account.settings, state, self.account.client, assembly_of(folder, note, self.template)
             )
-            return replace(handover, look_seconds=1 if minutes else 0).start(held, minutes, minutes)
+            handover = replace(handover, look_seconds=1 if minutes else 0, settle_seconds=1)
+            return handover.start(held, minutes, minutes)
         finally:
             held.release()
 
@@ -115,7 +119,10 @@ def rollouts(account: Account, tmp_path: Path) -> Iterator[Rollouts]:
     yield made
     api = account.client("cloudformation")
     for over in ("edge", "observability"):
-        api.delete_stack(StackName=f"peakplan-{account.settings.name}-{over}")
+        name = f"peakplan-{account.settings.name}-{over}"
+        if name in [stack["StackName"] for stack in api.describe_stacks()["Stacks"]]:
+            api.update_termination_protection(StackName=name, EnableTerminationProtection=False)
+        api.delete_stack(StackName=name)
 
 
 def test_the_canary_goes_first_and_the_others_in_waves(rollouts: Rollouts) -> None:
@@ -131,8 +138,10 @@ def test_the_canary_goes_first_and_the_others_in_waves(rollouts: Rollouts) -> No
     state = account.state()
     assert (state.release, state.before("cell-4")) == (None, BEFORE)
     assert rollouts.lock() is None
-    names = {stack["StackName"] for stack in account.client("cloudformation").describe_stacks()["Stacks"]}
-    assert {f"peakplan-{account.settings.name}-{over}" for over in ("edge", "observability")} <= names
+    stacks = account.client("cloudformation").describe_stacks()["Stacks"]
+    protected = {stack["StackName"]: stack["EnableTerminationProtection"] for stack in stacks}
+    over = {name: protected[f"peakplan-{account.settings.name}-{name}"] for name in ("edge", "observability")}
+    assert over == {"edge": True, "observability": False}, "as the CDK CLI makes them"
 
 
 @pytest.mark.parametrize("key", ["deploy-health", "shoppers-buy-less", "synthetic-plans"])
