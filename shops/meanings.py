@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path as FilePath
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,27 @@ Floats = NDArray[np.float32]
 _NAME_WEIGHT: Final = 0.5  # of a category's own name, beside its products' titles and their texts
 
 
+class WordVectors(NamedTuple):
+    """The number of each word, its vector, and how much it tells of a need (`write_meanings`)."""
+
+    numbers: dict[str, int]
+    vectors: NDArray[np.int8]
+    telling: NDArray[np.float16]
+
+
 @cache
-def word_vectors() -> tuple[dict[str, int], NDArray[np.int8]]:
-    """Return the number of each word, and the vectors, as `training.word_vectors` wrote them."""
+def word_vectors() -> WordVectors:
+    """Return what `training.word_vectors` wrote."""
     with np.load(WORD_VECTORS) as file:
         words = file["words"].tobytes().decode().split("\n")
-        return {word: number for number, word in enumerate(words)}, file["vectors"]
+        return WordVectors({word: number for number, word in enumerate(words)}, file["vectors"], file["telling"])
 
 
 class KindVectors:
     """Adds up what products mean, by category."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._numbers, self._vectors = word_vectors()
+        self._numbers, self._vectors, self._telling = word_vectors()
         self._places = {path: place for place, path in enumerate(paths)}
         size = len(paths), self._vectors.shape[1]
         self._titles, self._texts = np.zeros(size, np.float32), np.zeros(size, np.float32)
@@ -42,7 +50,8 @@ class KindVectors:
         """Write the files of `service.planner.shop.meanings`."""
         names = [self._meaning(word for level in path for word in plain_words(level)) for path in self._places]
         titles, texts, named = (_apart(each) for each in (self._titles, self._texts, np.stack(names)))
-        write_meanings(folder, list(self._numbers), self._vectors, _unit(titles + texts + _NAME_WEIGHT * named))
+        kinds = _unit(titles + texts + _NAME_WEIGHT * named)
+        write_meanings(folder, list(self._numbers), self._vectors, kinds, self._telling)
 
     def _meaning(self, words: Iterable[str]) -> Floats:
         known = [self._numbers[word] for word in dict.fromkeys(words) if word in self._numbers]

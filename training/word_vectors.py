@@ -2,7 +2,8 @@
 
 A sentence encoder (TEACHER: a folder with the model.safetensors and tokenizer.json of all-MiniLM-L6-v2) says what words
 and texts mean; a vector for each word is trained so that a text's sum points where the encoder's answer does. The
-service then needs a look-up a word, and no second model. models/word-vectors/README.md has the whole recipe.
+service then needs a look-up a word, and no second model. What shoppers need then draws the vectors to the categories
+that meet it (`training.needs`). models/word-vectors/README.md has the whole recipe.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from torch.nn import functional
 
 from service.planner.shop.kinds import plain_words
 from service.planner.shop.meanings import WORD_VECTORS
+from training.needs import Telling, draw_together, named_things, read_needs, summed, tell_apart
 from training.sentence_encoder import SentenceEncoder
 from training.word_texts import Texts, word_texts
 
@@ -80,10 +82,10 @@ def distil(texts: Texts, meant: dict[str, torch.Tensor]) -> tuple[torch.Tensor, 
         for first in range(0, len(training) - _BATCH + 1, _BATCH):
             batch = training[first : first + _BATCH]
             adam.zero_grad()
-            _loss(_summed(vectors, [told[at] for at in batch]), answers[batch]).backward()  # type: ignore[no-untyped-call]
+            _loss(summed(vectors, [told[at] for at in batch]), answers[batch]).backward()  # type: ignore[no-untyped-call]
             adam.step()
         with torch.no_grad():
-            agreed = float((_summed(vectors, [told[at] for at in held_out]) * answers[held_out]).sum(1).mean())
+            agreed = float((summed(vectors, [told[at] for at in held_out]) * answers[held_out]).sum(1).mean())
         print(f"epoch {epoch + 1}: cosine with the encoder on held-out texts {agreed:.4f}", flush=True)
     return vectors.weight.detach(), agreed
 
@@ -91,11 +93,6 @@ def distil(texts: Texts, meant: dict[str, torch.Tensor]) -> tuple[torch.Tensor, 
 def _importance(told: Sequence[Sequence[int]], words: int) -> torch.Tensor:
     counts = torch.bincount(torch.tensor([word for each in told for word in each]), minlength=words)
     return (_FREQUENT / (_FREQUENT + (counts + 1) / len(told)))[:, None]
-
-
-def _summed(vectors: torch.nn.EmbeddingBag, told: Sequence[Sequence[int]]) -> torch.Tensor:
-    starts = torch.tensor([0, *map(len, told[:-1])]).cumsum(0)
-    return functional.normalize(vectors(torch.tensor([word for each in told for word in each]), starts), dim=-1)
 
 
 def _loss(given: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
@@ -108,8 +105,8 @@ def _loss(given: torch.Tensor, answers: torch.Tensor) -> torch.Tensor:
     return 1 - (given * answers).sum(1).mean() + _ORDER_WEIGHT * order
 
 
-def write(path: Path, words: Sequence[str], vectors: torch.Tensor) -> None:
-    """Write the words and their vectors in int8, with one scale for all, which a cosine does not see."""
+def write(path: Path, words: Sequence[str], vectors: torch.Tensor, telling: Telling) -> None:
+    """Write the words, their vectors in int8 (a cosine does not see their scale), and what they tell."""
     numbers = vectors.numpy()
     scale = np.quantile(np.abs(numbers), _WIDEST) / 127
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,6 +114,7 @@ def write(path: Path, words: Sequence[str], vectors: torch.Tensor) -> None:
         path,
         words=np.frombuffer("\n".join(words).encode(), np.uint8),
         vectors=np.clip(np.round(numbers / scale), -127, 127).astype(np.int8),
+        telling=np.vstack([telling.weights.numpy().T, [telling.bias, 0, 0]]).astype(np.float16),
     )
 
 
@@ -133,7 +131,9 @@ def main() -> None:
     texts = word_texts(given.data, given.wordnet)
     print(json.dumps({name: len(found) for name, found in texts._asdict().items()}), flush=True)
     vectors, _ = distil(texts, teach(texts, SentenceEncoder(given.teacher), given.work))
-    write(given.output, texts.words, vectors)
+    needs = read_needs()
+    telling = tell_apart(texts.words, needs, named_things(given.data))
+    write(given.output, texts.words, draw_together(texts.words, vectors, needs), telling)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.nn import functional
 
 from shops import meanings
+from training.needs import Telling
 from training.sentence_encoder import SentenceEncoder
 from training.word_texts import _MOST, Texts, word_texts
 from training.word_vectors import distil, write
@@ -60,13 +61,15 @@ def test_a_texts_vectors_add_up_to_what_it_means() -> None:
 
 def test_what_is_written_is_what_a_shop_is_learnt_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = torch.tensor([[1.0, -2.0], [0.5, 0.25]])
-    write(tmp_path / "v.npz", ["boot", "café"], vectors)
+    telling = Telling(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), -0.5)
+    write(tmp_path / "v.npz", ["boot", "café"], vectors, telling)
     monkeypatch.setattr(meanings, "WORD_VECTORS", tmp_path / "v.npz")
     meanings.word_vectors.cache_clear()
-    numbers, found = meanings.word_vectors()
+    numbers, found, told = meanings.word_vectors()
     meanings.word_vectors.cache_clear()
 
     assert numbers == {"boot": 0, "café": 1}
+    assert told.tolist() == [[1, 3, 5], [2, 4, 6], [-0.5, 0, 0]]
     np.testing.assert_allclose(found / found[0, 1], vectors.numpy() / -2.0, atol=0.01)
 
 

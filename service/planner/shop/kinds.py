@@ -122,6 +122,10 @@ class Kinds:
             return []
         return [number for number, each in shares if each >= _PART_OF_BEST * shares[0][1]]
 
+    def tells_need(self, text: str) -> float:
+        """Return the logarithm of the odds that a text tells a need and names no thing; -inf where nothing tells."""
+        return float("-inf") if self._meanings is None else self._meanings.tells_need(plain_words(text))
+
     def _of_need(self, need: str, most: int) -> list[int]:
         """Return the numbers of the categories that a need is about, by meaning and words; none where none is sure."""
         if self._meanings is None:

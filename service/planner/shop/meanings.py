@@ -1,7 +1,9 @@
-"""How close a question is in meaning to each category of a shop, by vectors of words.
+"""How close a question is in meaning to each category of a shop, and whether it tells a need, by the words it has.
 
-A text is the sum of its words' vectors, whose lengths say how much each tells (`training.word_vectors`). `peakplan shop
-learn` writes the words' vectors into the shop folder beside those of its categories, so that both always fit.
+A text is the sum of its words' vectors, whose lengths say how much each tells (`training.word_vectors`). What its words
+weigh, and the first two once more by their place, says whether it tells a need and names no thing (a logistic
+regression, `training.needs`). `peakplan shop learn` writes the words into the shop folder beside the vectors of its
+categories, so that both always fit.
 """
 
 from collections.abc import Mapping
@@ -18,12 +20,16 @@ WORD_VECTORS: Final = Path(__file__).parents[3] / "models" / "word-vectors" / "w
 WORDS_FILE: Final = "meanings.marisa"
 VECTORS_FILE: Final = "meanings-words.npy"  # int8, a row for each word by its number in the trie
 KINDS_FILE: Final = "meanings-kinds.npy"  # float32, a row of length 1 for each category by its number
+TELLING_FILE: Final = "meanings-telling.npy"  # float16, a row for each word: anywhere, as the first, as the second
 _MOST_WORDS: Final = 32  # of a question that are looked up
-# What tells of a need, and the share from which on it is believed: fitted to the first set of
-# benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers do.
-_CLOSENESS_WEIGHT: Final = 12.0  # of a cosine, in nats
+_PLACES: Final = 3  # where a word tells of a need: anywhere, first, second
+# What tells of a need, and the share from which on it is believed: fitted to the first and second sets of
+# benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers do. From there on
+# two of three that are said are right.
+_CLOSENESS_WEIGHT: Final = 16.0  # of a cosine, in nats
 _WORDS_WEIGHT: Final = 0.2  # of the evidence of words, which say the same thing several times
-_LEAST: Final = 0.4
+_LEAST: Final = 0.2
+_TIMES_CHANCE: Final = 2  # as large as were all categories alike, at least
 
 
 @cache
@@ -47,6 +53,11 @@ class Meanings:
         self._kinds = _numpy().load(folder / KINDS_FILE, mmap_mode="r")
         if self._vectors.shape != (len(self._words), self._kinds.shape[1]):
             raise ValueError(f"{folder / VECTORS_FILE} does not fit its words")
+        # A folder that was learnt before words told of needs has no such file.
+        telling = folder / TELLING_FILE
+        self._telling = _numpy().load(telling, mmap_mode="r") if telling.is_file() else None
+        if self._telling is not None and self._telling.shape != (len(self._words) + 1, _PLACES):
+            raise ValueError(f"{telling} does not fit its words")
 
     def closeness(self, words: list[str]) -> "NDArray[np.float32] | None":
         """Return the cosine of words, as `kinds.plain_words` has them, with each category; None where none is known."""
@@ -56,6 +67,17 @@ class Meanings:
         length = float(numpy.linalg.norm(summed))
         found: NDArray[np.float32] | None = self._kinds @ (summed / length) if length else None
         return found
+
+    def tells_need(self, words: list[str]) -> float:
+        """Return the logarithm of the odds that words (`kinds.plain_words`) tell a need and name no thing."""
+        if self._telling is None:
+            return float("-inf")
+        numpy = _numpy()
+        known = [self._words.get(word) for word in words[:_MOST_WORDS]]
+        by_place = [(number, at) for at, number in enumerate(known[: _PLACES - 1], 1) if number is not None]
+        found = [(number, 0) for number in dict.fromkeys(known) if number is not None] + by_place
+        rows, places = zip(*found, (len(self._words), 0), strict=True)  # the last row has what holds of any text
+        return float(self._telling[rows, places].sum(dtype=numpy.float32))
 
     def of_need(self, words: list[str], told: Mapping[int, float], part_of_best: float) -> list[int]:
         """Return the numbers of the categories that a need is about, best first; none where none is sure.
@@ -70,14 +92,23 @@ class Meanings:
         logits[list(told)] += _WORDS_WEIGHT * numpy.fromiter(told.values(), numpy.float32, len(told))
         shares = numpy.exp(logits - logits.max())
         shares /= shares.sum()
-        if shares.max() < _LEAST:
+        if shares.max() < max(_LEAST, _TIMES_CHANCE / len(shares)):
             return []
         numbers = numpy.flatnonzero(shares >= part_of_best * shares.max())
         return [int(number) for number in numbers[numpy.argsort(-shares[numbers], kind="stable")]]
 
 
-def write_meanings(folder: Path, words: list[str], vectors: "NDArray[np.int8]", kinds: "NDArray[np.float32]") -> None:
-    """Write the files that `Meanings` maps: a vector for each word, and one for each category by its number."""
+def write_meanings(
+    folder: Path,
+    words: list[str],
+    vectors: "NDArray[np.int8]",
+    kinds: "NDArray[np.float32]",
+    telling: "NDArray[np.float16] | None" = None,
+) -> None:
+    """Write the files that `Meanings` maps: a vector for each word, and one for each category by its number.
+
+    `telling` is how much each word tells of a need, [words + 1, 3]; the last row begins with what holds of any text.
+    """
     numpy = _numpy()
     trie = _tries().Trie(words)
     trie.save(str(folder / WORDS_FILE))
@@ -85,3 +116,5 @@ def write_meanings(folder: Path, words: list[str], vectors: "NDArray[np.int8]", 
     order[[trie[word] for word in words]] = numpy.arange(len(words))
     numpy.save(folder / VECTORS_FILE, vectors[order])
     numpy.save(folder / KINDS_FILE, kinds.astype(numpy.float32))
+    if telling is not None:
+        numpy.save(folder / TELLING_FILE, telling[[*order, len(words)]])

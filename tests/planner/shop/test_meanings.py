@@ -14,18 +14,21 @@ from service.planner.reading import readers
 from service.planner.reading.conversation import Conversation
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import Kinds, Thing, write_kinds
-from service.planner.shop.meanings import KINDS_FILE, VECTORS_FILE, Meanings, write_meanings
+from service.planner.shop.meanings import KINDS_FILE, TELLING_FILE, VECTORS_FILE, Meanings, write_meanings
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.shop.test_in_shop import write_folder
 from tests.planner.shop.test_kinds import CATEGORIES, CERTAINTY, NAMES, WORDS
 
 VECTORS = {"puddle": (0, 100, 0), "mud": (0, 90, 10), "trudge": (40, 40, 0), "sleep": (0, 0, 90), "my": (1, 1, 1)}
+TELLING = np.array(
+    [[2, 0, 0], [1, 0, 0], [0.5, 3, 0], [0, 0, 0], [0, 0, 4], [-1, 0, 0]], np.float16
+)  # last: of any text
 OF_KINDS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, -1]], np.float32)  # hiking boots, rain boots, tents, ...
 
 
 def write(folder: Path) -> Path:
     write_kinds(write_folder(folder), CATEGORIES, WORDS, NAMES, CERTAINTY)
-    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), OF_KINDS)
+    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), OF_KINDS, TELLING)
     seal(folder, {"products": 100})
     return folder
 
@@ -50,6 +53,24 @@ def test_each_word_keeps_its_own_vector(folder: Path) -> None:
     assert meanings.closeness(["unheard"]) is None
 
 
+def test_words_tell_of_a_need_wherever_they_stand_and_the_first_two_once_more(folder: Path) -> None:
+    meanings = Meanings(folder)
+    for text, odds in (
+        ("unheard", -1),
+        ("puddle puddle", 2 - 1),
+        ("trudge mud", 0.5 + 3 + 1 - 1),
+        ("mud trudge", 0.5 + 1 - 1),
+        ("keep my sleep", 4 - 1),
+        ("my", -1),
+    ):
+        assert meanings.tells_need(text.split()) == pytest.approx(odds), text
+
+
+def test_a_folder_learnt_before_words_told_of_needs_tells_none(folder: Path) -> None:
+    (folder / TELLING_FILE).unlink()
+    assert Kinds(folder).tells_need("trudge through the mud") == float("-inf")
+
+
 def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
     kinds = Kinds(folder)
 
@@ -60,8 +81,9 @@ def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
 
 
 def test_what_is_said_is_a_need_only_where_it_names_no_thing(folder: Path) -> None:
-    del folder
+    tells_need = Kinds(folder).tells_need
     for question, need in (
+        ("trudge to the tree", True),  # its words say so, though trees are things
         ("keep my boots dry in the mud", True),
         ("my boots give me blisters", True),
         ("trudge through puddles", True),
@@ -70,7 +92,7 @@ def test_what_is_said_is_a_need_only_where_it_names_no_thing(folder: Path) -> No
         ("baby stroller", False),
     ):
         plan = plan_by_rule(Conversation(Question.parse(question)), shipped_vocabulary())
-        assert bool(need_of(plan, Question.parse(question))) == need, question
+        assert bool(need_of(plan, Question.parse(question), tells_need)) == need, question
 
 
 def test_the_plan_of_a_need_names_kinds_and_that_of_an_absent_thing_does_not(folder: Path) -> None:
@@ -90,6 +112,12 @@ def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
     np.save(folder / VECTORS_FILE, np.zeros((1, 3), np.int8))
     seal(folder, {"products": 100})
     with pytest.raises(ShopFolderError, match=VECTORS_FILE):
+        ShopFolder.load(folder)
+
+    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), OF_KINDS, TELLING)
+    np.save(folder / TELLING_FILE, np.zeros((len(VECTORS), 3), np.float16))
+    seal(folder, {"products": 100})
+    with pytest.raises(ShopFolderError, match=TELLING_FILE):
         ShopFolder.load(folder)
 
     (folder / KINDS_FILE).unlink()

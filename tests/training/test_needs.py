@@ -1,0 +1,96 @@
+"""Needs draw words to the categories that meet them, tell themselves from things, and none of them is one judged by."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional
+
+from benchmarks.kinds import QUESTIONS
+from tests.training.judged import content_of, is_near
+from training.needs import Need, draw_together, named_things, places, read_needs, tell_apart
+
+WORDS = ["puddle", "mud", "boot", "tent", "sleep", "outside", "keep", "red", "cheap"]
+NEEDS = [
+    Need(("Shoes", "Boots"), "keep out puddles"),
+    Need(("Shoes", "Boots"), "keep off mud"),
+    Need(("Camping", "Tents"), "sleep outside"),
+    Need(("Camping", "Tents"), "keep asleep outside"),
+    Need((), "cheap"),
+]
+_NEAR = 0.7  # of the words of both
+
+
+def closer(vectors: torch.Tensor, word: str, right: str, wrong: str) -> float:
+    """Return by how much a word is closer to the right one than to the wrong one."""
+    mine, one, other = (vectors[WORDS.index(each)] for each in (word, right, wrong))
+    return float(functional.cosine_similarity(mine, one, dim=0) - functional.cosine_similarity(mine, other, dim=0))
+
+
+def test_words_of_needs_come_close_to_the_category_that_meets_them() -> None:
+    torch.manual_seed(0)
+    before = torch.randn(len(WORDS), 16)
+    after = draw_together(WORDS, before, NEEDS * 400)
+
+    for asked in (("puddle", "boot", "tent"), ("mud", "boot", "tent"), ("sleep", "tent", "boot")):
+        assert closer(after, *asked) > closer(before, *asked) + 0.1, asked
+    unused = WORDS.index("red")
+    assert after[unused] / after[unused].norm() == pytest.approx((before[unused] / before[unused].norm()).numpy())
+
+
+def test_words_tell_needs_from_things_and_from_what_is_about_no_product() -> None:
+    telling = tell_apart(WORDS, NEEDS * 40, ["red boots", "cheap tent", "boot"] * 40)
+    number = {word: at for at, word in enumerate(WORDS)}
+    flat = telling.weights.flatten()
+
+    def odds(text: str) -> float:
+        return float(flat[places(number, text)].sum()) + telling.bias
+
+    assert min(odds("keep out mud"), odds("sleep outside")) > 0 > max(odds("red boot"), odds("cheap tent"))
+    assert odds("keep red") > odds("red keep")  # a need begins with it
+
+
+def test_a_line_that_is_no_need_under_a_category_is_refused_by_its_number(tmp_path: Path) -> None:
+    file = tmp_path / "needs.txt"
+    file.write_text("[Shoes > Boots]\nkeep out mud\n[]\nhello\n", encoding="utf-8")
+    assert read_needs(file) == [Need(("Shoes", "Boots"), "keep out mud"), Need((), "hello")]
+    for text, line in (("keep out mud\n", 1), ("[Shoes]\nkeep out mud\n\n", 3)):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=rf"needs\.txt:{line}: "):
+            read_needs(file)
+
+
+def test_no_need_is_nearly_a_question_that_kinds_or_plans_are_judged_by() -> None:
+    judged = [content_of(json.loads(line)["query"]) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
+    with_word: dict[str, list[int]] = {}
+    for index, (words, _) in enumerate(judged):
+        for word in words:
+            with_word.setdefault(word, []).append(index)
+
+    def is_judged(text: str) -> bool:
+        words, content = content_of(text)
+        shared = Counter(index for word in words for index in with_word.get(word, ()))
+        return any(
+            count / len(words | judged[index][0]) >= _NEAR or (len(content) > 1 and content == judged[index][1])
+            for index, count in shared.items()
+        )
+
+    needs = read_needs()
+    assert len(needs) > 15_000
+    assert [need.text for need in needs if is_judged(need.text) or is_near(need.text)] == []
+
+
+def test_searches_and_instructions_name_things(tmp_path: Path) -> None:
+    rows = {
+        "queryner_train": {"query": "red boots"},
+        "webshop_instructions": {"instruction": "i need a tent", "human_queries": ["tent"]},
+        "plan_synth_taxonomy": {"text": "cheap tents"},
+    }
+    for name, row in rows.items():
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt", encoding="utf-8") as out:
+            out.write(json.dumps(row) + "\n")
+
+    assert sorted(named_things(tmp_path)) == ["cheap tents", "i need a tent", "red boots", "tent"]

@@ -1,0 +1,164 @@
+"""What needs teach the vectors of words: `training.word_vectors` goes on with this once they follow the encoder.
+
+`data/needs.txt` has 18,000 needs ("icy toes at night"), each with the category that meets it. They draw a need's words
+and its category's name together, among all categories of a batch (the in-batch softmax of van den Oord et al. 2018);
+and they tell, beside searches that name things, how much a word speaks of a need.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import torch
+from torch.nn import functional
+
+from service.planner.shop.kinds import plain_words
+from training.data.rows import read_rows
+
+_Row = TypeVar("_Row")
+NEEDS: Final = Path(__file__).parent / "data" / "needs.txt"
+_LEVELS: Final = 2  # of a category's path that name it; what is above them tells little
+_EPOCHS: Final = 6
+_BATCH: Final = 256
+_RATE: Final = 2e-3
+_TEMPERATURE: Final = 0.07
+_DROPPED: Final = 0.1  # of a need's words, so that none decides alone
+_HELD: Final = 0.3  # how strongly a word's vector is held to what the encoder made of it
+_TELLING_EPOCHS: Final = 4
+_TELLING_RATE: Final = 2e-2
+_TELLING_DECAY: Final = 1e-4
+_FIRST: Final = 2  # words that count apart by their place: "keep my ..." begins a need
+_MOST_NAMED: Final = {"queryner_train": 7816, "webshop_instructions": 8000, "plan_synth_taxonomy": 8000}
+
+
+class Need(NamedTuple):
+    """What a shopper says who needs something of a category, by its path; of none where the path is empty."""
+
+    path: tuple[str, ...]
+    text: str
+
+
+class Telling(NamedTuple):
+    """How much each word speaks of a need, in nats: anywhere, as the first and as the second word; and beside any."""
+
+    weights: torch.Tensor  # [1 + _FIRST, words]
+    bias: float
+
+
+def read_needs(file: Path = NEEDS) -> list[Need]:
+    """Return the needs, one a line, under their category's path in brackets, of levels parted by " > "."""
+    found, path = list[Need](), None
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("["):
+            path = tuple(filter(None, line.strip("[]").split(" > ")))
+        elif path is None or not line.strip():
+            raise ValueError(f"{file.name}:{number}: {line!r} is no need under a category")
+        else:
+            found.append(Need(path, line))
+    return found
+
+
+def draw_together(words: Sequence[str], vectors: torch.Tensor, needs: Sequence[Need]) -> torch.Tensor:
+    """Return the vectors, [words, size], trained so that the sum of a need's is close to that of its category's."""
+    torch.manual_seed(0)
+    number = {word: at for at, word in enumerate(words)}
+    start = vectors / vectors.norm(dim=1).mean()
+    named = {need.path: _known(number, " ".join(need.path[-_LEVELS:])) for need in needs if need.path}
+    told = [(need.path, _known(number, need.text)) for need in needs if need.path]
+    told = [(path, said) for path, said in told if said and named[path]]
+    bags = torch.nn.EmbeddingBag.from_pretrained(start.clone(), freeze=False, mode="sum")
+    adam = torch.optim.Adam(bags.parameters(), lr=_RATE)
+    chance = random.Random(0)
+    for epoch in range(_EPOCHS):
+        for group in adam.param_groups:
+            group["lr"] = _RATE * (1 - epoch / _EPOCHS)
+        losses = []
+        for batch in _batches(told, chance):
+            losses.append(_apart_from_others(bags, batch, named, start, chance))
+            adam.zero_grad()
+            losses[-1].backward()  # type: ignore[no-untyped-call]
+            adam.step()
+        print(f"needs, epoch {epoch + 1}: loss {torch.stack(losses).mean().item():.3f}", flush=True)
+    return bags.weight.detach()
+
+
+def _apart_from_others(
+    bags: torch.nn.EmbeddingBag,
+    batch: Sequence[tuple[tuple[str, ...], list[int]]],
+    named: dict[tuple[str, ...], list[int]],
+    start: torch.Tensor,
+    chance: random.Random,
+) -> torch.Tensor:
+    """Return how hard it is to tell each need's category from the batch's others, and how far words have moved."""
+    paths = list(dict.fromkeys(path for path, _ in batch))
+    places = {path: at for at, path in enumerate(paths)}
+    said = [[word for word in words if chance.random() >= _DROPPED] or words for _, words in batch]
+    close = summed(bags, said) @ summed(bags, [named[path] for path in paths]).T
+    right = torch.tensor([places[path] for path, _ in batch])
+    used = torch.tensor(sorted({word for path, words in batch for word in (*words, *named[path])}))
+    moved = ((bags.weight[used] - start[used]) ** 2).sum(1).mean()
+    return functional.cross_entropy(close / _TEMPERATURE, right) + _HELD * moved
+
+
+def tell_apart(words: Sequence[str], needs: Sequence[Need], named: Sequence[str]) -> Telling:
+    """Return how much each word speaks of a need and not of a thing by its name: a logistic regression."""
+    torch.manual_seed(0)
+    number = {word: at for at, word in enumerate(words)}
+    texts = [(need.text, 1.0 if need.path else 0.0) for need in needs] + [(text, 0.0) for text in named]
+    told = [(places(number, text), label) for text, label in texts]
+    told = [each for each in told if each[0]]
+    bags = torch.nn.EmbeddingBag((1 + _FIRST) * len(words), 1, mode="sum")
+    torch.nn.init.zeros_(bags.weight)
+    bias = torch.zeros(1, requires_grad=True)
+    adam = torch.optim.Adam([*bags.parameters(), bias], lr=_TELLING_RATE)
+    chance = random.Random(0)
+    for _ in range(_TELLING_EPOCHS):
+        for batch in _batches(told, chance):
+            starts = torch.tensor([0, *(len(each) for each, _ in batch[:-1])]).cumsum(0)
+            logits = bags(torch.tensor([at for each, _ in batch for at in each]), starts)[:, 0] + bias
+            loss = functional.binary_cross_entropy_with_logits(logits, torch.tensor([label for _, label in batch]))
+            loss = loss + _TELLING_DECAY * (bags.weight**2).sum()
+            adam.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            adam.step()
+    return Telling(bags.weight.detach().view(1 + _FIRST, -1), float(bias.detach()))
+
+
+def places(number: dict[str, int], text: str) -> list[int]:
+    """Return the places of a text's words in `Telling.weights`, laid out flat: each once, the first by place, too."""
+    said = plain_words(text)
+    found = [number[word] for word in dict.fromkeys(said) if word in number]
+    return found + [at * len(number) + number[word] for at, word in enumerate(said[:_FIRST], 1) if word in number]
+
+
+def named_things(data: Path) -> list[str]:
+    """Return texts of shoppers who name what they want: searches and instructions of the data folder."""
+    chance, found = random.Random(0), list[str]()
+    for name, most in _MOST_NAMED.items():
+        rows = list(read_rows(data / f"{name}.jsonl.gz"))
+        if name == "webshop_instructions":
+            texts = [text for row in rows for text in (row["instruction"], *row["human_queries"])]
+        else:
+            texts = [row["query" if name == "queryner_train" else "text"] for row in rows]
+        chance.shuffle(texts)
+        found += texts[:most]
+    return found
+
+
+def summed(bags: torch.nn.EmbeddingBag, told: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Return the sum of each text's vectors, with length 1, [texts, size]."""
+    starts = torch.tensor([0, *map(len, told[:-1])]).cumsum(0)
+    return functional.normalize(bags(torch.tensor([word for each in told for word in each]), starts), dim=-1)
+
+
+def _known(number: dict[str, int], text: str) -> list[int]:
+    return [number[word] for word in dict.fromkeys(plain_words(text)) if word in number]
+
+
+def _batches(rows: list[_Row], chance: random.Random) -> Iterator[list[_Row]]:
+    """Yield whole batches of the rows in a new order; one of all of them where they are few."""
+    chance.shuffle(rows)
+    size = min(_BATCH, len(rows))
+    for first in range(0, len(rows) - size + 1, size):
+        yield rows[first : first + size]
