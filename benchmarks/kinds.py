@@ -40,7 +40,7 @@ from shops.run import Task, learn
 FIGURE: Final = Path("docs/figures/kinds.json")
 QUESTIONS: Final = Path(__file__).with_name("kinds_questions.jsonl")
 CLASSES: Final = ("named", "unnamed", "none", "absent")
-SETS: Final = ("first", "second")
+SETS: Final = ("first", "second", "third")
 _MANY: Final = 50_000  # categories, for the time that a plan takes
 _WORDS: Final = 5000
 _TIMED: Final = 500
