@@ -1,6 +1,6 @@
 """What needs teach the vectors of words: `training.word_vectors` goes on with this once they follow the encoder.
 
-`data/needs.txt` has 18,000 needs ("icy toes at night"), each with the category that meets it. They draw a need's words
+`data/needs.txt` has 23,850 needs ("icy toes at night"), each with the category that meets it. They draw a need's words
 and its category's name together, among all categories of a batch (the in-batch softmax of van den Oord et al. 2018);
 and they tell, beside searches that name things, how much a word speaks of a need.
 """
@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from service.planner.shop.kinds import plain_words
 from training.data.rows import read_rows
+from training.data.written import product_names
 
 _Row = TypeVar("_Row")
 NEEDS: Final = Path(__file__).parent / "data" / "needs.txt"
@@ -29,6 +30,8 @@ _TELLING_EPOCHS: Final = 4
 _TELLING_RATE: Final = 2e-2
 _TELLING_DECAY: Final = 1e-4
 _FIRST: Final = 2  # words that count apart by their place: "keep my ..." begins a need
+_MOST_NAMES: Final = 12_000  # of our own kinds of product
+_ASKED: Final = ("{name}", "{name}", "a {name}", "i need a {name}", "looking for a {name}", "do you have {name}")
 _MOST_NAMED: Final = {"queryner_train": 7816, "webshop_instructions": 8000, "plan_synth_taxonomy": 8000}
 
 
@@ -133,8 +136,11 @@ def places(number: dict[str, int], text: str) -> list[int]:
 
 
 def named_things(data: Path) -> list[str]:
-    """Return texts of shoppers who name what they want: searches and instructions of the data folder."""
-    chance, found = random.Random(0), list[str]()
+    """Return texts of shoppers who name what they want: of the data folder, and names of our own kinds of product."""
+    chance = random.Random(0)
+    found = [chance.choice(_ASKED).format(name=name) for name, _ in product_names()]
+    chance.shuffle(found)
+    del found[_MOST_NAMES:]
     for name, most in _MOST_NAMED.items():
         rows = list(read_rows(data / f"{name}.jsonl.gz"))
         if name == "webshop_instructions":

@@ -38,6 +38,6 @@ def with_kinds(plan: Plan, question: Question, vocabulary: Vocabulary) -> Plan:
     if shop is None or shop.kinds is None or not plan.queries or not vocabulary.intents[plan.intent].products:
         return plan
     need = need_of(plan, question, shop.kinds.tells_need)
-    things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ()), need) for each in plan.parts or (plan,)]
+    things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ()), *need) for each in plan.parts or (plan,)]
     kinds = [Kind(id=each.id, name=each.name) for each in shop.kinds.of(things, MAX_KINDS)]
     return plan.model_copy(update={"kinds": kinds}) if kinds else plan

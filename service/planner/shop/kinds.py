@@ -33,6 +33,9 @@ _PARTING: Final = "\x1f"  # between id and name
 _LONGEST_NAME: Final = 5  # words
 _MOST_WORDS: Final = 24  # of a plan that are looked up
 _PART_OF_BEST: Final = 0.2  # of the best category's share: a second or third one is worth naming
+# The share from which on a category is believed, where a need is told and where only no thing was found: fitted to the
+# first three sets of benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers.
+_LEAST_OF_NEEDS: Final = {True: 0.25, False: 0.4}
 _WORDS: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _POSSESSIVE: Final = re.compile(r"['’]s?$")
 _PLURALS: Final = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"))
@@ -71,12 +74,14 @@ class Certainty(NamedTuple):
 class Thing(NamedTuple):
     """One thing that is wanted: all words that say so, and those that name it.
 
-    `need` is what the shopper said where it tells what the thing is for, and names none.
+    `need` is what the shopper said where it tells what the thing is for, and names none; `is_told` where its words are
+    those of needs, and not only none of a thing was found.
     """
 
     text: str
     named: Sequence[str] = ()
     need: str = ""
+    is_told: bool = False
 
 
 class Category(NamedTuple):
@@ -112,7 +117,7 @@ class Kinds:
 
     def ranked(self, thing: Thing, most: int) -> list[int]:
         """Return the numbers of the likeliest categories of one thing, best first; none where none is sure."""
-        if thing.need and (numbers := self._of_need(thing.need, most)):
+        if thing.need and (numbers := self._of_need(thing, most)):
             return numbers
         told, is_named = self.evidence(thing)
         best = nlargest(most, told.items(), key=lambda each: (each[1], -each[0]))
@@ -122,16 +127,17 @@ class Kinds:
             return []
         return [number for number, each in shares if each >= _PART_OF_BEST * shares[0][1]]
 
-    def tells_need(self, text: str) -> float:
-        """Return the logarithm of the odds that a text tells a need and names no thing; -inf where nothing tells."""
-        return float("-inf") if self._meanings is None else self._meanings.tells_need(plain_words(text))
+    def tells_need(self, text: str) -> float | None:
+        """Return the logarithm of the odds that a text tells a need and names no thing; None where nothing tells."""
+        return None if self._meanings is None else self._meanings.tells_need(plain_words(text))
 
-    def _of_need(self, need: str, most: int) -> list[int]:
+    def _of_need(self, thing: Thing, most: int) -> list[int]:
         """Return the numbers of the categories that a need is about, by meaning and words; none where none is sure."""
         if self._meanings is None:
             return []
-        told, _ = self.evidence(Thing(need))
-        return self._meanings.of_need(plain_words(need), told, _PART_OF_BEST)[:most]
+        told, _ = self.evidence(Thing(thing.need))
+        least = _LEAST_OF_NEEDS[thing.is_told]
+        return self._meanings.of_need(plain_words(thing.need), told, least, _PART_OF_BEST)[:most]
 
     def evidence(self, thing: Thing) -> tuple[Mapping[int, float], bool]:
         """Return how much words tell of each category that they tell of, and whether a thing of the shop is named.

@@ -23,12 +23,9 @@ KINDS_FILE: Final = "meanings-kinds.npy"  # float32, a row of length 1 for each 
 TELLING_FILE: Final = "meanings-telling.npy"  # float16, a row for each word: anywhere, as the first, as the second
 _MOST_WORDS: Final = 32  # of a question that are looked up
 _PLACES: Final = 3  # where a word tells of a need: anywhere, first, second
-# What tells of a need, and the share from which on it is believed: fitted to the first and second sets of
-# benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers do. From there on
-# two of three that are said are right.
+# What tells of a need: fitted as the shares in kinds.py.
 _CLOSENESS_WEIGHT: Final = 16.0  # of a cosine, in nats
 _WORDS_WEIGHT: Final = 0.2  # of the evidence of words, which say the same thing several times
-_LEAST: Final = 0.2
 _TIMES_CHANCE: Final = 2  # as large as were all categories alike, at least
 
 
@@ -68,10 +65,10 @@ class Meanings:
         found: NDArray[np.float32] | None = self._kinds @ (summed / length) if length else None
         return found
 
-    def tells_need(self, words: list[str]) -> float:
-        """Return the logarithm of the odds that words (`kinds.plain_words`) tell a need and name no thing."""
+    def tells_need(self, words: list[str]) -> float | None:
+        """Return the logarithm of the odds that words (`kinds.plain_words`) tell a need and name no thing, if known."""
         if self._telling is None:
-            return float("-inf")
+            return None
         numpy = _numpy()
         known = [self._words.get(word) for word in words[:_MOST_WORDS]]
         by_place = [(number, at) for at, number in enumerate(known[: _PLACES - 1], 1) if number is not None]
@@ -79,10 +76,11 @@ class Meanings:
         rows, places = zip(*found, (len(self._words), 0), strict=True)  # the last row has what holds of any text
         return float(self._telling[rows, places].sum(dtype=numpy.float32))
 
-    def of_need(self, words: list[str], told: Mapping[int, float], part_of_best: float) -> list[int]:
+    def of_need(self, words: list[str], told: Mapping[int, float], least: float, part_of_best: float) -> list[int]:
         """Return the numbers of the categories that a need is about, best first; none where none is sure.
 
-        `told` is what the words tell of each category; others are worth naming from a part of the best one's share on.
+        `told` is what the words tell of each category, `least` the share from which on the best one is believed; others
+        are worth naming from a part of its share on.
         """
         logits = self.closeness(words)
         if logits is None:
@@ -92,7 +90,7 @@ class Meanings:
         logits[list(told)] += _WORDS_WEIGHT * numpy.fromiter(told.values(), numpy.float32, len(told))
         shares = numpy.exp(logits - logits.max())
         shares /= shares.sum()
-        if shares.max() < max(_LEAST, _TIMES_CHANCE / len(shares)):
+        if shares.max() < max(least, _TIMES_CHANCE / len(shares)):
             return []
         numbers = numpy.flatnonzero(shares >= part_of_best * shares.max())
         return [int(number) for number in numbers[numpy.argsort(-shares[numbers], kind="stable")]]
