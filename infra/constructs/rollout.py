@@ -65,7 +65,7 @@ class RolloutMachine(Construct):
             ),
             tracing_configuration=stepfunctions.CfnStateMachine.TracingConfigurationProperty(enabled=True),
         )
-        self.machine.node.add_dependency(role)
+        self.machine.node.add_dependency(role.node.find_child("DefaultPolicy"))  # looked at where the machine is made
 
     def _role(self) -> iam.Role:
         name = self._settings.name

@@ -171,7 +171,7 @@ def _beginning() -> State:
         },
         "IsWell": {"Type": "Choice", "Choices": [{"Or": well, "Next": "Done"}], "Default": "Begin"},
         "Begin": phase("move", then="Lock"),
-        "Done": {"Type": "Succeed", "OutputPath": None},
+        "Done": {"Type": "Pass", "Result": {}, "End": True},
     }
 
 

@@ -65,5 +65,5 @@ def return_states(settings: FleetSettings) -> dict[str, State]:
         "Refused": {"Type": "Fail", "Error": FAILED, "CausePath": "$.refused.Cause"},
         "Returning": phase("returned", then="Wait"),
         "Forget": put("$.item.done_in", "$.item.back", then="Done"),
-        "Done": {"Type": "Succeed", "OutputPath": None},
+        "Done": {"Type": "Pass", "Result": {}, "End": True},
     }

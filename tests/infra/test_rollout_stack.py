@@ -8,7 +8,7 @@ from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.rollout_machine import definition
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.stacks import RolloutStack
-from tests.infra.synthesis import only, templates_of
+from tests.infra.synthesis import lint_findings, only, templates_of
 
 
 def test_the_machine_of_the_template_is_the_one_that_tests_interpret(tmp_path: Path) -> None:
@@ -19,5 +19,7 @@ def test_the_machine_of_the_template_is_the_one_that_tests_interpret(tmp_path: P
     context = json.loads((REPOSITORY_ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     app = App(context=context, analytics_reporting=False, outdir=str(tmp_path / "cdk.out"))
     RolloutStack(app, "Rollout", settings=settings)
-    shipped: Any = only(templates_of(app)["Rollout"], "AWS::StepFunctions::StateMachine")["DefinitionString"]
+    template = templates_of(app)["Rollout"]
+    shipped: Any = only(template, "AWS::StepFunctions::StateMachine")["DefinitionString"]
     assert json.loads(shipped) == json.loads(json.dumps(definition(settings)))
+    assert lint_findings(template) == []
