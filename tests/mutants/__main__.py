@@ -184,15 +184,18 @@ def main() -> None:
     parser.add_argument("--by", nargs="+", default=(), metavar="TEST", help="with --again: by these files alone")
     given = parser.parse_args()
     for name in given.areas:
-        figure = json.loads(given.output.read_text("utf-8")) if given.output and given.output.exists() else {}
         row = (
-            judge_again(name, figure[name], given.by)
+            judge_again(name, _figure(given.output)[name], given.by)
             if given.again
             else judge(name, given.seed, given.sample, given.seconds)
         )
-        if given.output:
-            figure[name] = row
+        if given.output:  # as it is by now: another run may have written its areas meanwhile
+            figure = _figure(given.output) | {name: row}
             given.output.write_text(json.dumps(dict(sorted(figure.items())), indent=1) + "\n", encoding="utf-8")
+
+
+def _figure(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text("utf-8")) if path.exists() else {}  # type: ignore[no-any-return]
 
 
 if __name__ == "__main__":

@@ -78,6 +78,19 @@ def test_when_the_time_is_up_what_was_tried_of_a_sample_is_told(monkeypatch: pyt
         judge.judge("sizing", 3, 9, seconds=0.0)
 
 
+def test_runs_side_by_side_keep_each_other_s_areas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = tmp_path / "mutants.json"
+
+    def judged(name: str, *_: object) -> dict[str, str]:
+        figure.write_text(json.dumps({"client": {"by": "another run"}}), "utf-8")
+        return {"by": name}
+
+    monkeypatch.setattr(judge, "judge", judged)
+    monkeypatch.setattr("sys.argv", ["mutants", "sizing", "--output", str(figure)])
+    judge.main()
+    assert json.loads(figure.read_text("utf-8")) == {"client": {"by": "another run"}, "sizing": {"by": "sizing"}}
+
+
 @pytest.mark.parametrize("area", AREAS)
 def test_the_files_and_tests_of_an_area_are_there(area: str) -> None:
     assert len(AREAS[area].files()) > 0

@@ -71,6 +71,14 @@ def test_callers_without_a_share_choose_as_if_they_shared_the_rest() -> None:
     assert sorted(load.values()) == pytest.approx([0.2, 0.2, 0.3, 0.3])
 
 
+def test_the_largest_caller_chooses_first_so_that_the_others_can_make_room_for_it() -> None:
+    fleet = called_by("a", "b", "large", cells=2, a=0.25, b=0.25, large=0.5)
+    fleet = fleet.model_copy(update={"caller_shard_cells": 1})
+    of = shards(fleet)
+    assert of["a"] == of["b"] != of["large"]
+    assert fullest_share(fleet) == pytest.approx(0.5), "and not 0.75, which every cell would be sized for"
+
+
 def test_a_caller_that_a_cell_cannot_carry_is_refused_with_the_number() -> None:
     callers = [
         {"name": "large", "cidrs": ["10.0.0.0/12"], "share": 0.9},
