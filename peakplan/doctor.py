@@ -33,10 +33,10 @@ _PROGRAMS = {
 _FOR = {
     "service": "peakplan serve", "torch": "the model on this machine", "triton": "PEAKPLAN_ENGINE=triton",
     "fleet": "peakplan fleet", "train": "peakplan train, finetune, eval, bench", "load": "peakplan load, rehearse",
-    "shop": "peakplan shop",
+    "shop": "peakplan shop", "value": "peakplan value",
 }  # fmt: skip
 _NEEDED = ("service", "torch")  # by `peakplan serve`
-_PROGRAM_OF = {"fleet": "infra", "train": "training", "load": "rehearsal", "shop": "shops"}
+_PROGRAM_OF = {"fleet": "infra", "train": "training", "load": "rehearsal", "shop": "shops", "value": "value"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from peakplan import doctor
 from peakplan.__main__ import main
+from peakplan.running import EXTRAS
 from tests.server_process import ServerProcess
 
 
@@ -34,6 +35,7 @@ def test_a_machine_that_serves_is_told_so_in_words_and_in_json(monkeypatch: pyte
     assert (said.exit_code, "has what it needs" in said.output) == (0, True), said.output
     told = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).output)
     assert told["can_serve"] is True
+    assert {f"packages: {extra}" for extra in EXTRAS if extra != "cdk"} <= {each["name"] for each in told["findings"]}
     assert {"python", "machine", "packages: torch", "settings", "kernel", "base weights", "port"} <= {
         each["name"] for each in told["findings"]
     }
