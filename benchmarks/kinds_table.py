@@ -11,7 +11,12 @@ _ROWS = (
     ("none", "wrong", "a kind for what is about no product"),
     ("absent", "wrong", "a kind for a thing that the shop has not got"),
 )
-_SETS = {"first": "first questions", "second": "second questions", "third": "third questions", "fourth": "fourth questions"}
+_SETS = {
+    "first": "first questions",
+    "second": "second questions",
+    "third": "third questions",
+    "fourth": "fourth questions",
+}
 _TITLES = {"by_model": "the model's plan", "by_rules": "the rules' plan"}
 
 
