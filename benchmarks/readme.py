@@ -9,7 +9,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from benchmarks.serving_tables import (
     render_serving,
     render_triton,
 )
+from benchmarks.siege_table import render_siege
 from benchmarks.stack_table import render_balancer, render_stack
 from benchmarks.wheels import render_wheels
 from service.environment import Variable, variables
@@ -183,58 +184,6 @@ def _default(value: Any) -> str:
     if isinstance(value, bool):
         return str(int(value))
     return "" if value in (None, "") or isinstance(value, SecretStr) else f"`{value}`"
-
-
-def render_siege(figure: dict[str, Any]) -> str:
-    """Return what each attack tried and what came of it, then health, memory and fresh connections."""
-    columns = ("attack", "attempts", "answered", "of which 429 or 503", "wrong", "hung", "lost")
-    rows = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
-    for name, tally in figure["attacks"].items():
-        wrong = sum(tally["wrong"].values())
-        numbers = (tally["tried"], tally["answered"], tally["refused"], wrong, tally["hangs"], tally["lost"])
-        rows.append(f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |")
-    fresh, memory, health = figure["fresh"], figure["memory_mib"], figure["health"]
-    schema, lost = figure["schemathesis"], figure["lost_for_good"]
-    worst = {
-        path: f"the slowest of {asked['asked']:,} `{path}` checks took {asked['worst_ms']} ms"
-        for path, asked in health.items()
-    }
-    return "\n".join(
-        [
-            *rows,
-            "",
-            f"Meanwhile, replicas were killed and stopped, and the model was reloaded. Health checks used a fresh "
-            f"connection each: {' and '.join(worst.values())}. At {fresh['rate']} fresh connections per second, "
-            f"{fresh['in_time']:.2%} of {fresh['asked']:,} plans met the deadline, with a p99 of {fresh['p99_ms']} ms. "
-            f"The gateway's memory went from {memory['settled']} MiB to {memory['end']} MiB and peaked at "
-            f"{memory['most']} MiB. schemathesis {'found nothing' if schema['passed'] else 'found something'} "
-            f"({schema['examples']} examples). Lost permanently: {', '.join(lost) or 'nothing'}.",
-            *_render_neighbours(figure),
-            "",
-            provenance(
-                figure,
-                f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores, "
-                f"{figure['stolen_share']:.1%} of whose time the hypervisor gave to other guests",
-            ),
-        ]
-    )
-
-
-def _render_neighbours(figure: dict[str, Any]) -> Iterator[str]:
-    """Yield what others noticed of costly callers, and how long stops took, where the figure has them."""
-    if (found := figure.get("bystanders")) is not None:
-        alone, beside = found["alone"], found["beside"]
-        yield ""
-        yield (
-            f"Beside {found['callers']} callers who send nothing but the costliest questions, without a pause, others' "
-            f"p50 went from {alone['p50_ms']} to {beside['p50_ms']} ms and their p99 from {alone['p99_ms']} to "
-            f"{beside['p99_ms']} ms; rules planned {beside['by_rule']} of {beside['asked']}, and {alone['by_rule']} "
-            "without them."
-        )
-    if stops := figure.get("stops"):
-        slowest = max(stops, key=lambda name: float(stops[name]["seconds"]))
-        yield ""
-        yield f"SIGTERM during attacks ({len(stops)} stops): at most {stops[slowest]['seconds']} s, during {slowest}."
 
 
 def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from peakplan_client.progress import progress_on_stderr
 
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.question import Question
@@ -36,7 +37,6 @@ from training.finetune import Finetuning
 from training.own_check import checked, parser
 from training.own_check import main as check
 from training.own_time import JUDGED, Work, told
-from training.progress import progress_on_stderr
 from training.recipe import WorkFolderError, make_parts
 from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, TrainingSettings, WorthSettings
 from training.tuned import TunedModel

@@ -15,6 +15,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from peakplan_client.progress import progress_on_stderr
+
 from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
@@ -30,7 +32,6 @@ from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
 from training.positions import collect
 from training.prefill_head import train_prefill_head
-from training.progress import progress_on_stderr
 from training.settings import TrainingSettings
 from training.tree import calibrate
 from training.worth import learn_worth

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
+from peakplan_client.progress import progress_on_stderr
 
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.settings import FleetFileError, FleetSettings
@@ -53,7 +52,7 @@ def operate(given: argparse.Namespace, act: Act, exits: Mapping[type[Exception],
     """
     try:
         settings = FleetSettings.from_yaml(fleet_file(given.fleet))
-        with _progress_on_stderr(given.json):
+        with progress_on_stderr(given.json):
             told = act(settings, lambda name: boto3.client(name, region_name=settings.region))
     except FleetFileError as error:
         print(error, file=sys.stderr)
@@ -67,20 +66,3 @@ def operate(given: argparse.Namespace, act: Act, exits: Mapping[type[Exception],
     if said := json.dumps({"fleet": settings.name, **told.data}) if given.json else told.words:
         print(said)
     return told.code
-
-
-@contextmanager
-def _progress_on_stderr(wanted: bool) -> Iterator[None]:
-    """Send to standard error what is printed meanwhile, by the CDK CLI too, so that standard output is JSON alone."""
-    if not wanted:
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)

@@ -195,7 +195,8 @@ def main() -> None:
 
 
 def _figure(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}  # type: ignore[no-any-return]
+    figure: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return figure
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from itertools import takewhile
 import click
 import pytest
 from click.testing import CliRunner
+from peakplan_client.progress import progress_on_stderr
 
 from infra.operations.command import Told, fleet_parser, operate
 from peakplan.__main__ import main
-from training.progress import progress_on_stderr
 
 # Those that have no result of their own, and why.
 EXCUSED = {

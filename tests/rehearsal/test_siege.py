@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from benchmarks.readme import _render_neighbours
+from benchmarks.siege_table import render_neighbours
 from rehearsal.load.client import Sample
 from rehearsal.siege import attacks, bystanders, stopping
 from tests.faults.under_load import MODULE
@@ -104,8 +104,8 @@ def test_a_stop_that_is_killed_or_takes_longer_than_promised_gives_way() -> None
 
 
 def test_the_page_tells_of_both_and_of_neither_where_a_figure_is_older() -> None:
-    assert list(_render_neighbours({})) == []
-    lines = list(_render_neighbours({"bystanders": found(90.0, 1), "stops": {"traces": {"seconds": 0.4}}}))
+    assert list(render_neighbours({})) == []
+    lines = list(render_neighbours({"bystanders": found(90.0, 1), "stops": {"traces": {"seconds": 0.4}}}))
     assert "their p99 from 80.0 to 90.0 ms" in lines[1]
     assert lines[3] == "SIGTERM during attacks (1 stops): at most 0.4 s, during traces."
 

@@ -1,0 +1,64 @@
+"""The table of docs/figures/siege.json, for `benchmarks.readme`."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from benchmarks.serving_tables import provenance
+
+
+def render_siege(figure: dict[str, Any]) -> str:
+    """Return what each attack tried and what came of it, then health, memory and fresh connections."""
+    columns = ("attack", "attempts", "answered", "of which 429 or 503", "wrong", "hung", "lost")
+    rows = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    for name, tally in figure["attacks"].items():
+        wrong = sum(tally["wrong"].values())
+        numbers = (tally["tried"], tally["answered"], tally["refused"], wrong, tally["hangs"], tally["lost"])
+        rows.append(f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |")
+    fresh, memory, health = figure["fresh"], figure["memory_mib"], figure["health"]
+    schema, lost = figure["schemathesis"], figure["lost_for_good"]
+    worst = {
+        path: f"the slowest of {asked['asked']:,} `{path}` checks took {asked['worst_ms']} ms"
+        for path, asked in health.items()
+    }
+    return "\n".join(
+        [
+            *rows,
+            "",
+            f"Meanwhile, replicas were killed and stopped, and the model was reloaded. Health checks used a fresh "
+            f"connection each: {' and '.join(worst.values())}. At {fresh['rate']} fresh connections per second, "
+            f"{fresh['in_time']:.2%} of {fresh['asked']:,} plans met the deadline, with a p99 of {fresh['p99_ms']} ms. "
+            f"The gateway's memory went from {memory['settled']} MiB to {memory['end']} MiB and peaked at "
+            f"{memory['most']} MiB. schemathesis {'found nothing' if schema['passed'] else 'found something'} "
+            f"({schema['examples']} examples). Lost permanently: {', '.join(lost) or 'nothing'}.",
+            *render_neighbours(figure),
+            "",
+            _verdict(figure["given_way"]),
+            "",
+            provenance(
+                figure,
+                f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores, "
+                f"{figure['stolen_share']:.1%} of whose time the hypervisor gave to other guests",
+            ),
+        ]
+    )
+
+
+def render_neighbours(figure: dict[str, Any]) -> Iterator[str]:
+    """Yield what others noticed of costly callers, and how long stops took, where the figure has them."""
+    if (found := figure.get("bystanders")) is not None:
+        alone, beside = found["alone"], found["beside"]
+        yield ""
+        yield (
+            f"Beside {found['callers']} callers who send nothing but the costliest questions, without a pause, others' "
+            f"p50 went from {alone['p50_ms']} to {beside['p50_ms']} ms and their p99 from {alone['p99_ms']} to "
+            f"{beside['p99_ms']} ms; rules planned {beside['by_rule']} of {beside['asked']}, and {alone['by_rule']} "
+            "without them."
+        )
+    if stops := figure.get("stops"):
+        slowest = max(stops, key=lambda name: float(stops[name]["seconds"]))
+        yield ""
+        yield f"SIGTERM during attacks ({len(stops)} stops): at most {stops[slowest]['seconds']} s, during {slowest}."
+
+
+def _verdict(given_way: Sequence[str]) -> str:
+    return f"This run failed: {'; '.join(given_way)}." if given_way else "This run passed: nothing gave way."
