@@ -30,6 +30,7 @@ from rehearsal.twin.cell import (
     routed,
 )
 from rehearsal.twin.cell import Load as CellLoad
+from rehearsal.twin.memories import Memories
 from rehearsal.twin.work import measured, questions
 from stack.folder import BURST, CELLS, RULES, Shape
 from stack.live import DEADLINE, TIMES, WARM_UP, Load
@@ -60,33 +61,6 @@ class Twin:
     hits: float
     failed: float
     alerts: dict[str, float]
-
-
-class SharedCache:
-    """What the hosts of a cell know of each other's plans, and what each has in its own memory once they do not."""
-
-    def __init__(self, cell: Cell, hosts: int, asked: np.ndarray) -> None:
-        """Take how often a host is asked each question before the cache is lost: what it was asked stays with it."""
-        self._rows, self.is_shared, self._oldest = cell.remembered_until, True, -1.0
-        self._own = np.random.default_rng(0).random((hosts, len(asked))) < 1 - np.exp(-asked)
-
-    def share(self) -> None:
-        """Let every host know what any of them has planned since the cache was empty."""
-        if self.is_shared:
-            known = np.where(self._rows > self._oldest, self._rows, -1.0).max(axis=0)
-            np.maximum(self._rows, known, out=self._rows)
-
-    def lose(self) -> None:
-        """Leave each host what it was asked itself."""
-        self.is_shared = False
-        hosts = len(self._own)
-        self._rows[:hosts] = np.where(self._own, self._rows[:hosts], -1.0)
-        self._rows[hosts:] = -1.0
-
-    def come_back(self, *, empty: bool) -> None:
-        """Share again: what is planned from now on, or where the cache was only away, what it has been given, too."""
-        self.is_shared = True
-        self._oldest = float(self._rows.max()) if empty else -1.0
 
 
 @dataclass(frozen=True)
@@ -170,17 +144,17 @@ def _course(
         _begin(cell, host)
     if number == 0:
         _inflict(cell, scenario, shape.hosts)
-    cache = SharedCache(cell, shape.hosts, _asked(load, shape.hosts))
+    memories = Memories(cell, questions(len(asked_questions()), ZIPF), 0.0, number + 1, shared=True)
     for second in range(int(WARM_UP)):
-        _advance(cell, cache, second)
+        _advance(cell, memories, second)
     begun, outcomes, latencies = _ended(cell, scenario), _ended(cell, scenario), np.zeros(BINS, np.int64)
     _forget_counts(cell)
     rows: list[dict[str, float]] = []
     for second in range(len(load.rates)):
-        _behave(cell, cache, scenario, number, second)
-        _advance(cell, cache, WARM_UP + second)
+        _behave(cell, memories, scenario, number, second, load.rates[0] / len(CELLS), shape.hosts)
+        _advance(cell, memories, WARM_UP + second)
         now = _ended(cell, scenario)
-        rows.append(row(cell, now - outcomes, shape.hosts, away, second, cache.is_shared))
+        rows.append(row(cell, now - outcomes, shape.hosts, away, second, memories.shared))
         if scenario.name == "cell-lost":  # Envoy counts a cell's callers, whoever answers them
             rows[-1]["RequestCount"] = load.rates[second] / len(CELLS)
         outcomes, latencies = now, latencies + cell.latencies
@@ -190,16 +164,10 @@ def _course(
     return _Course(_ended(cell, scenario) - begun, latencies + cell.latencies, states)
 
 
-def _advance(cell: Cell, cache: SharedCache, second: float) -> None:
+def _advance(cell: Cell, memories: Memories, second: float) -> None:
     for step in range(_STEPS):
         cell.advance(second + (step + 1) / _STEPS)
-        cache.share()
-
-
-def _asked(load: Load, hosts: int) -> np.ndarray:
-    """Return how often a host is asked each question before the fault, by expectation."""
-    a_host = load.rates[0] * (WARM_UP + FAULT) / len(CELLS) / hosts
-    return a_host * np.asarray(questions(len(asked_questions()), ZIPF))
+        memories.exchange()
 
 
 def _forget_counts(cell: Cell) -> None:
@@ -260,11 +228,13 @@ def _inflict(cell: Cell, scenario: Scenario, hosts: int) -> None:
         cell.schedule(WARM_UP + ends, Kind.PUT_IN, host, 0)
 
 
-def _behave(cell: Cell, cache: SharedCache, scenario: Scenario, number: int, second: int) -> None:
+def _behave(
+    cell: Cell, memories: Memories, scenario: Scenario, number: int, second: int, rate: float, hosts: int
+) -> None:
     begins, ends = second == int(FAULT), second == int(ENDS)
     if scenario.name == "host-slow" and number == 0 and (begins or ends):
         cell.set_behaviour(0, slowdown=_SLOWER if begins else 1.0)
     if scenario.name in ("cache-lost", "cache-partitioned") and begins:
-        cache.lose()
+        memories.keep_own(rate, hosts, WARM_UP + FAULT)
     if scenario.name in ("cache-lost", "cache-partitioned") and ends:
-        cache.come_back(empty=scenario.name == "cache-lost")
+        memories.come_back(empty=scenario.name == "cache-lost")

@@ -18,7 +18,7 @@ class Memories:
     def __init__(self, cell: Cell, question_share: Array, kept: float, seed: int, *, shared: bool) -> None:
         """Take cumulated shares of questions by rank, and `kept`, the seconds for which a plan is remembered."""
         self._rows, self._question_share, self._kept, self._seed = cell.remembered_until, question_share, kept, seed
-        self.shared = shared
+        self.shared, self._oldest = shared, -1.0
 
     def settle(self, rate: float, hosts: int, now: float = 0.0) -> None:
         """Let hosts remember what they do after long at `rate` questions a second in the cell, over so many hosts."""
@@ -27,14 +27,24 @@ class Memories:
         self._rows[:] = np.where(left > 0, now + left, -1.0)
 
     def exchange(self) -> None:
-        """Let every host know what the others do, where they share a cache."""
+        """Let every host know what the others have planned since the cache was empty, where they share one."""
         if self.shared:
-            self._rows[:] = self._rows.max(axis=0)
+            np.maximum(self._rows, np.where(self._rows > self._oldest, self._rows, -1.0).max(axis=0), out=self._rows)
 
     def lose_cache(self, rate: float, hosts: int, now: float) -> None:
         """Leave each host with what it answered itself."""
         self.shared = False
         self.settle(rate, hosts, now)
+
+    def keep_own(self, rate: float, hosts: int, seconds: float) -> None:
+        """Leave each host as much as a memory of the last seconds would hold, the cell being asked `rate` a second."""
+        self.shared = False
+        left = remembered(self._question_share, len(self._rows), rate / max(hosts, 1), seconds, self._seed)
+        self._rows[:] = np.where(left > 0, self._rows, -1.0)
+
+    def come_back(self, *, empty: bool) -> None:
+        """Share again: what is planned from now on, or where the cache was only away, what it has been given, too."""
+        self.shared, self._oldest = True, float(self._rows.max()) if empty else -1.0
 
     def forget(self) -> None:
         """Leave nobody anything; a shared cache is lost too."""
