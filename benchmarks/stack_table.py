@@ -28,7 +28,8 @@ def render_stack(figure: dict[str, Any]) -> str:
         f"{figure['hosts']} light hosts with a replica each; plans take {figure['times']:g} times what was recorded, "
         f"and a minute of the rules lasts {60 / figure['hurry']:g} s; calm is {figure['calm_share']:.0%} of what the "
         f"replicas can plan, for {figure['seconds']:g} s; what Envoy and gateway cost the twin's answers, "
-        f"{figure['overhead_ms']} ms, is fitted to the calm scenario's first quarter of answers"
+        f"{figure['overhead_ms']} ms, and its replicas, {figure['occupied_ms']} ms a plan, is fitted to a quarter "
+        "and a half of the calm scenario's answers"
     )
     return "\n".join(
         [

@@ -1,13 +1,14 @@
 """The same scenario in the twin: a stack's cells with the same load, hosts, times and faults, and the same alarms.
 
-The twin knows nothing of the live run but its scenario and its rates. Each cell is simulated alone; where one is lost,
-the other gets its callers. As live, a calm load of a few seconds goes before the scenario, so that the shared caches
-know what is asked most.
+The twin replays the requests that were sent, the warm-up's first, so that the shared caches know what is asked most. Of
+the live run's answers it is told two latencies of the calm scenario, to which it is fitted. Each cell is simulated
+alone; where one is lost, the other gets its callers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import yaml
@@ -36,16 +37,17 @@ from stack.folder import BURST, CELLS, RULES, Shape
 from stack.live import DEADLINE, TIMES, WARM_UP, Load
 from stack.live import questions as asked_questions
 from stack.parts_here import ROOT
+from stack.replay import BOOT_SECONDS, replayed
 from stack.scenarios import ENDS, FAULT, Scenario
 from stack.twin_metrics import minutes, quantile, row
 
 # A frozen host is out earlier, after three tries of PER_TRY unanswered. To callers, one that refuses is out at once:
 # Envoy asks another host in the same millisecond. The twin's balancer, which does not avoid the last one, would not.
 PER_TRY, EJECTED_SECONDS = 0.31, 0.1
-BOOT_SECONDS = 10.0  # from a host's start until it is healthy: stated
 _WARM_UP = 8  # generations of a gateway before its first request
 _STEPS = 4  # a second, after which what one host has planned is known to all
-_HALVINGS = 7
+_HALVINGS, _ROUNDS = 7, 2
+_MOST = {"overhead": 0.05, "occupied": 0.02}  # seconds
 _SLOWER = 3.0  # as scenarios.py writes it into the slow host's file
 
 
@@ -70,27 +72,52 @@ class _Course:
     states: dict[str, list[bool]]
 
 
-def fitted(calm: Load, shape: Shape, p25_ms: float) -> float:
-    """Return the overhead, seconds, with which a quarter of the calm scenario's answers take at most `p25_ms`.
+@dataclass(frozen=True)
+class Costs:
+    """What Envoy and the gateway cost on a machine, in seconds.
 
-    It is what Envoy and the gateway cost on this machine, and the only thing that the twin is told of a live run.
+    `overhead` is on every answer; `occupied` keeps a replica beyond a plan's own time, to be handed over.
     """
-    low, high = 0.0, 0.05
+
+    overhead: float = Constants().overhead
+    occupied: float = 0.0
+
+
+def fitted(calm: Load, shape: Shape, live: Mapping[str, float]) -> Costs:
+    """Return the costs with which the calm scenario's quarter and half of answers take as long as they did live.
+
+    More than a quarter come from a cache, fewer than a half: so one tells the overhead, the other how long replicas
+    are kept. It is the only thing that the twin is told of a live run.
+    """
+    costs = Costs(0.0, 0.0)
+    for _ in range(_ROUNDS):
+        costs = _halved(calm, shape, costs, "overhead", "p25_ms", live["p25_ms"])
+        costs = _halved(calm, shape, costs, "occupied", "p50_ms", live["p50_ms"])
+    return costs
+
+
+def _halved(calm: Load, shape: Shape, costs: Costs, cost: str, latency: str, wanted: float) -> Costs:
+    """Return the costs with the one with which a latency of the calm scenario is as wanted, by halving its range."""
+    low, high = 0.0, _MOST[cost]
     for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        too_long = rehearsed(Scenario("calm", ""), calm, shape, middle).p25_ms > p25_ms
-        low, high = (low, middle) if too_long else (middle, high)
-    return (low + high) / 2
+        tried = replace(costs, **{cost: (low + high) / 2})
+        is_too_much = getattr(rehearsed(Scenario("calm", ""), calm, shape, tried), latency) > wanted
+        low, high = (low, getattr(tried, cost)) if is_too_much else (getattr(tried, cost), high)
+    return replace(costs, **{cost: (low + high) / 2})
 
 
-def rehearsed(scenario: Scenario, load: Load, shape: Shape, overhead: float = Constants().overhead) -> Twin:
-    """Simulate the scenario in every cell; `overhead` are seconds on every answer. Raises TwinUnavailableError."""
+def rehearsed(scenario: Scenario, load: Load, shape: Shape, costs: Costs = Costs()) -> Twin:
+    """Simulate the scenario in every cell. Raises TwinUnavailableError."""
     settings = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
-    courses = [_course(scenario, load, shape, index, settings, overhead) for index in range(len(CELLS))]
+    asked = replayed(scenario, load, costs.occupied)
+    courses = [
+        _course(scenario, load, shape, number, _cell(load, rows, shape, number, settings, costs.overhead), settings)
+        for number, rows in enumerate(asked)
+    ]
     outcomes = sum((course.outcomes for course in courses), np.zeros_like(courses[0].outcomes))
     latencies = sum((course.latencies for course in courses), np.zeros_like(courses[0].latencies))
     if scenario.flood:
-        _flood(scenario, outcomes, latencies, overhead)
+        _flood(scenario, outcomes, latencies, costs.overhead)
     planned = max(float(outcomes[:FAILED].sum() - outcomes[SHED]), 1.0)
     step = 60 / shape.hurry
     alerts: dict[str, float] = {}
@@ -127,24 +154,13 @@ def alert_names() -> set[str]:
     return names - {"SyntheticPlans"}
 
 
-def _rates(scenario: Scenario, load: Load, cell: int) -> np.ndarray:
-    rates = np.array(load.rates) / len(CELLS)
-    if scenario.name == "cell-lost":
-        lost = slice(int(FAULT), int(ENDS + BOOT_SECONDS))
-        rates[lost] *= 0.0 if cell == 0 else len(CELLS)
-    return np.concatenate([np.full(int(WARM_UP), load.rates[0] / len(CELLS)), rates])
-
-
-def _course(
-    scenario: Scenario, load: Load, shape: Shape, number: int, settings: FleetSettings, overhead: float
-) -> _Course:
-    cell = _cell(scenario, load, shape, number, settings, overhead)
+def _course(scenario: Scenario, load: Load, shape: Shape, number: int, cell: Cell, settings: FleetSettings) -> _Course:
     away = _away(scenario, shape.hosts) if number == 0 else (0, 0.0, 0.0)
     for host in range(shape.hosts):
         _begin(cell, host)
     if number == 0:
         _inflict(cell, scenario, shape.hosts)
-    memories = Memories(cell, questions(len(asked_questions()), ZIPF), 0.0, number + 1, shared=True)
+    memories = Memories(cell, questions(len(asked_questions(load.sets)), ZIPF), 0.0, number + 1, shared=True)
     for second in range(int(WARM_UP)):
         _advance(cell, memories, second)
     begun, outcomes, latencies = _ended(cell, scenario), _ended(cell, scenario), np.zeros(BINS, np.int64)
@@ -184,16 +200,16 @@ def _ended(cell: Cell, scenario: Scenario) -> np.ndarray:
     return outcomes
 
 
-def _cell(scenario: Scenario, load: Load, shape: Shape, number: int, settings: FleetSettings, overhead: float) -> Cell:
+def _cell(load: Load, asked: np.ndarray, shape: Shape, number: int, settings: FleetSettings, overhead: float) -> Cell:
     work = measured(settings, ROOT / "docs" / "figures" / "serving.json")
     by_worth, _ = routed("overload", ROOT / settings.model.folder)
     given = CellLoad(
-        times=TIMES * work.times[:1],
+        times=TIMES * work.times[:1],  # which admission begins with, and cuts by
         seconds=int(WARM_UP) + len(load.rates) + 20,
-        rates=_rates(scenario, load, number),
-        band_share=work.band_share,
+        replay=asked,
         band_length=work.band_length,
-        question_share=questions(len(asked_questions()), ZIPF),
+        band_share=work.band_share,
+        question_share=questions(len(asked_questions(load.sets)), ZIPF),
         worths=work.worths,
         by_worth=by_worth,
         deadline=DEADLINE,

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cache
 
 import uvloop
 
@@ -41,6 +41,7 @@ class Load:
     rates: list[float]  # [seconds]: requests a second
     shots: list[Shot]
     questions: list[str]
+    sets: tuple[str, ...]  # of benchmarks/cases, from which the questions were drawn
 
 
 @dataclass(frozen=True)
@@ -64,24 +65,30 @@ class Outcome:
         return waited > ran
 
 
-def questions(folder: Path = CASES) -> list[str]:
-    """Return the questions of benchmarks/cases, once as they are and once politely, in a fixed random order."""
-    lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+def all_sets() -> tuple[str, ...]:
+    """Return the names of the files of benchmarks/cases that are here."""
+    return tuple(path.name for path in sorted(CASES.glob("*.jsonl")))
+
+
+@cache
+def questions(sets: tuple[str, ...]) -> list[str]:
+    """Return the questions of these sets, once as they are and once politely, in a fixed random order."""
+    lines = [line for name in sets for line in (CASES / name).read_text(encoding="utf-8").splitlines()]
     asked = {json.loads(line)["query"] for line in lines}
     found = sorted(asked | {f"{question}, please" for question in asked})  # about as many as other rehearsals ask
     random.Random(1).shuffle(found)
     return found
 
 
-def capacity(hosts: int, replicas: int = 1) -> float:
-    """Return how many plans a second so many hosts' replicas can make."""
-    times, asked = RecordedTimes.read(times=TIMES), questions()
+def capacity(hosts: int, sets: tuple[str, ...], replicas: int = 1) -> float:
+    """Return how many plans a second so many hosts' replicas can make of these sets' questions."""
+    times, asked = RecordedTimes.read(times=TIMES), questions(sets)
     return hosts * replicas * len(asked) / sum(times.seconds(question) for question in asked)
 
 
-def make_load(scenario: Scenario, calm: float, seed: int = 1, seconds: float = CALM) -> Load:
+def make_load(scenario: Scenario, calm: float, sets: tuple[str, ...], *, seed: int = 1, seconds: float = CALM) -> Load:
     """Draw Poisson arrivals at `calm` requests a second, more in a surge, and each one's question by Zipf's law."""
-    rng, ranked = random.Random(seed), questions()
+    rng, ranked = random.Random(seed), questions(sets)
     rates = [calm * (scenario.surge if FAULT <= second < ENDS else 1.0) for second in range(int(seconds))]
     moments: list[float] = []
     for second, rate in enumerate(rates):
@@ -93,13 +100,18 @@ def make_load(scenario: Scenario, calm: float, seed: int = 1, seconds: float = C
     asked = rng.choices(ranked, weights, k=len(moments))
     bodies = [json.dumps({"query": question, "deadline_ms": int(1000 * DEADLINE)}).encode() for question in asked]
     shots = [Shot(at, body, DEADLINE) for at, body in zip(moments, bodies, strict=True)]
-    return Load(rates, shots, asked)
+    return Load(rates, shots, asked, sets)
 
 
-def warm_up(programs: Programs, calm: float, patience: float) -> None:
+def warm_up_load(calm: float, sets: tuple[str, ...]) -> Load:
+    """Return what is asked before a scenario begins."""
+    return make_load(Scenario("warm-up", ""), calm, sets, seed=2, seconds=WARM_UP)
+
+
+def warm_up(programs: Programs, load: Load, patience: float) -> None:
     """Let every connection and page of memory be there before a scenario begins, and the alerts that it cost clear."""
-    load = make_load(Scenario("warm-up", ""), calm, seed=2, seconds=WARM_UP)
-    uvloop.run(LoadGenerator(programs.folder.url, trust=trusting(programs.folder)).fire(load.shots))
+    shots = warm_up_load(load.rates[0], load.sets).shots
+    uvloop.run(LoadGenerator(programs.folder.url, trust=trusting(programs.folder)).fire(shots))
     time.sleep(patience)
 
 

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe_machine
-from rehearsal.twin.cell import Constants
 from stack.__main__ import host_variables, make_folder
-from stack.beside import fitted, rehearsed
+from stack.beside import Costs, fitted, rehearsed
 from stack.breaking import BROKEN, Broken, break_envoy, rules_without
 from stack.folder import CELLS, Shape, StackError, limit_callers, set_clock
-from stack.live import CALM_SHARE, TIMES, Outcome, capacity, make_load, play, warm_up
+from stack.live import CALM_SHARE, TIMES, Outcome, all_sets, capacity, make_load, play, warm_up
 from stack.parts_here import MissingPartError, missing
 from stack.processes import running
 from stack.scenarios import CALM, SCENARIOS, Scenario
@@ -110,15 +109,14 @@ def _twins_again(path: Path) -> int:
 def with_twins(figure: dict[str, Any]) -> dict[str, Any]:
     """Put what the twin says beside each scenario of a figure, and return the figure."""
     shape = Shape(figure["hosts"] // len(CELLS), figure["hurry"])
-    calm = figure["calm_share"] * capacity(shape.hosts * len(CELLS))
+    sets = tuple(figure["sets"])
+    calm = figure["calm_share"] * capacity(shape.hosts * len(CELLS), sets)
     rows = {row["scenario"]: row for row in figure["scenarios"]}
-    loads = {name: make_load(SCENARIOS[name], calm, seconds=figure["seconds"]) for name in rows}
-    overhead = Constants().overhead
-    if "calm" in rows:
-        overhead = fitted(loads["calm"], shape, rows["calm"]["live"]["p25_ms"])
-    figure["overhead_ms"] = round(1000 * overhead, 2)
+    loads = {name: make_load(SCENARIOS[name], calm, sets, seconds=figure["seconds"]) for name in rows}
+    costs = fitted(loads["calm"], shape, rows["calm"]["live"]) if "calm" in rows else Costs()
+    figure["overhead_ms"], figure["occupied_ms"] = round(1000 * costs.overhead, 2), round(1000 * costs.occupied, 2)
     for name, row in rows.items():
-        row["twin"] = _rounded(asdict(rehearsed(SCENARIOS[name], loads[name], shape, overhead)))
+        row["twin"] = _rounded(asdict(rehearsed(SCENARIOS[name], loads[name], shape, costs)))
     return figure
 
 
@@ -138,7 +136,8 @@ def _until_valid(scenario: Scenario, shape: Shape, options: argparse.Namespace) 
 def live(scenario: Scenario, shape: Shape, options: argparse.Namespace) -> Outcome:
     """Start a stack, play the scenario, stop it. Raises StackError or MissingPartError."""
     print(f"{scenario.name}: {scenario.words}", file=sys.stderr, flush=True)
-    load = make_load(scenario, options.calm * capacity(shape.hosts * len(CELLS)), seconds=options.seconds)
+    sets = all_sets()
+    load = make_load(scenario, options.calm * capacity(shape.hosts * len(CELLS), sets), sets, seconds=options.seconds)
     folder = make_folder(options.folder / scenario.name, shape, rules=rules_without(options.broken))
     if scenario.limit:
         limit_callers(folder, scenario.limit)
@@ -148,7 +147,7 @@ def live(scenario: Scenario, shape: Shape, options: argparse.Namespace) -> Outco
         break_envoy(folder, options.broken)
     with running(folder, host_variables(recorded=True, times=TIMES), light=True) as programs:
         # The rules' first minutes, so that every series is there, and no alert of the first plans is left.
-        warm_up(programs, load.rates[0], 6 * 60 / shape.hurry)
+        warm_up(programs, load, 6 * 60 / shape.hurry)
         return play(programs, scenario, load)
 
 
@@ -209,6 +208,7 @@ def _write(path: Path, rows: list[Row], shape: Shape, options: argparse.Namespac
         "hurry": shape.hurry,
         "calm_share": options.calm,
         "seconds": options.seconds,
+        "sets": list(all_sets()),
     }
     new = {row["scenario"] for row in rows}
     kept: list[Row] = []

@@ -134,7 +134,7 @@ class Load:
     times: Array  # [G, B, T]: service seconds at evenly spaced quantiles
     seconds: float
     rates: Array = field(default_factory=lambda: np.zeros(0))  # [seconds]: arrivals a second
-    replay: Array = field(default_factory=lambda: np.zeros((0, 5)))  # [A, 5]: at, seconds, characters, allowed, worth
+    replay: Array = field(default_factory=lambda: np.zeros((0, 6)))  # [A, 6]: as cell.h has them
     band_share: Array = field(default_factory=lambda: np.ones(1))  # [B]: cumulated
     band_length: Array = field(default_factory=lambda: np.full(1, 30.0))  # [B]: characters
     question_share: Array = field(default_factory=lambda: np.zeros(0))  # [Q]: cumulated; empty: nothing is remembered

@@ -172,9 +172,10 @@ def _replayed(live: Live, occupied: float, overhead: float) -> Twin:
 
 
 def _replayed_once(live: Live, occupied: float, overhead: float) -> Twin:
-    replay = np.zeros((len(live.shots), 5))
+    replay = np.zeros((len(live.shots), 6))
     replay[:, 0], replay[:, 1] = live.shots[:, 0], live.shots[:, 1] + occupied
     replay[:, 2], replay[:, 3] = len(question(0)) + 2, DEADLINE - REPLY_SECONDS
+    replay[:, 5] = -1  # nothing is remembered
     load = Load(
         times=np.full((1, 1, 1), TIMES.mean),
         seconds=live.seconds + 10,

@@ -6,17 +6,21 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from benchmarks.stack_table import errors, render_stack
+from rehearsal.twin.cell import CACHED, MODEL, Cell
+from rehearsal.twin.cell import Load as CellLoad
 from stack.beside import rehearsed
 from stack.breaking import BROKEN, break_envoy, rules_without
 from stack.folder import Shape
-from stack.live import capacity, judge, make_load
+from stack.live import WARM_UP, all_sets, capacity, judge, make_load, questions, warm_up_load
 from stack.monitor import Alert, Readings
 from stack.parts_here import ROOT, found
 from stack.rehearse import VOID, is_red, stale, with_twins
+from stack.replay import BOOT_SECONDS, replayed
 from stack.scenarios import CALM, ENDS, FAULT, SCENARIOS
 from stack.twin_metrics import buckets, quantile
 from tests.processes import PATIENCE
@@ -26,6 +30,7 @@ CALM_ONES = Readings(
     requests=4000, failed=0, late=0, limited=0, by_rule=0.01, hits=0.5, goodput=30,
     p25_ms=4, p50_ms=30, p99_ms=280, retried=0,
 )  # fmt: skip
+SETS = all_sets()
 SATURATION = Alert("Saturation", "page", "cell-1", 40.0, 80.0, True)
 BURN = Alert("ModelFastBurn", "page", "cell-1", 40.0, 80.0, True)
 
@@ -54,18 +59,16 @@ def test_a_flood_that_nobody_limits_fails() -> None:
 
 
 def test_arrivals_are_decided_before_the_run_and_follow_the_rates() -> None:
-    load = make_load(SCENARIOS["surge"], 20.0)
+    load = make_load(SCENARIOS["surge"], 20.0, SETS)
     within = sum(FAULT <= shot.at < ENDS for shot in load.shots)
 
-    assert load.shots == make_load(SCENARIOS["surge"], 20.0).shots
+    assert load.shots == make_load(SCENARIOS["surge"], 20.0, SETS).shots
     assert [shot.at for shot in load.shots] == sorted(shot.at for shot in load.shots)
     assert within == pytest.approx(6 * 20 * (ENDS - FAULT), rel=0.05)
     assert len(load.shots) - within == pytest.approx(20 * (CALM - ENDS + FAULT), rel=0.1)
 
 
 def test_the_twin_reads_latencies_through_envoys_buckets() -> None:
-    import numpy as np
-
     latencies = np.zeros(4096, int)
     latencies[[int(4 * ms) for ms in (110, 111, 112, 113)]] = 1
 
@@ -73,10 +76,38 @@ def test_the_twin_reads_latencies_through_envoys_buckets() -> None:
     assert quantile(latencies, 0.5) == pytest.approx(112.5)
 
 
+def test_the_twin_is_asked_what_the_stack_is_and_a_lost_cells_callers_go_to_the_other() -> None:
+    load = make_load(SCENARIOS["cell-lost"], 20.0, SETS)
+    warmed = len(warm_up_load(20.0, SETS).shots)
+    first, second = replayed(SCENARIOS["cell-lost"], load, 0.001)
+
+    since = first[:, 0] - WARM_UP
+    assert not ((since >= FAULT) & (since < ENDS + BOOT_SECONDS)).any()
+    both = np.vstack([first, second])
+    both = both[both[:, 0].argsort()][warmed:]
+    assert both[:, 0] == pytest.approx([WARM_UP + shot.at for shot in load.shots])
+    ranked = questions(SETS)
+    assert [ranked[int(rank)] for rank in both[:, 5]] == load.questions
+    again = replayed(SCENARIOS["cell-lost"], load, 0.003)
+    assert again[0][:, 1] == pytest.approx(first[:, 1] + 0.002)
+
+
+def test_a_question_that_the_twin_replays_is_planned_once_and_then_remembered() -> None:
+    asked = [(0.1, 0.05, 30.0, 0.295, 0.5, 0.0), (0.3, 0.05, 30.0, 0.295, 0.5, 0.0), (0.5, 0.05, 30.0, 0.295, 0.5, 1.0)]
+    load = CellLoad(np.full((1, 1, 1), 0.05), 5.0, replay=np.array(asked), question_share=np.array([0.5, 1.0]))
+    cell = Cell(load, nodes=1, hosts=1)
+    cell.bring_in(0, 0, 1, np.full(4, 0.05))
+    cell.put_in_everywhere(0, 0.0)
+    cell.advance(2.0)
+
+    assert cell.outcomes.sum(axis=0)[[MODEL, CACHED]].tolist() == [2, 1]
+
+
 def test_the_twin_overloads_in_a_surge_alone_and_loses_a_cell_where_it_is_lost() -> None:
-    shape, calm = Shape(2, 12), 0.5 * capacity(4)
+    shape, calm = Shape(2, 12), 0.5 * capacity(4, SETS)
     surge, lost, quiet = (
-        rehearsed(SCENARIOS[name], make_load(SCENARIOS[name], calm), shape) for name in ("surge", "cell-lost", "calm")
+        rehearsed(SCENARIOS[name], make_load(SCENARIOS[name], calm, SETS), shape)
+        for name in ("surge", "cell-lost", "calm")
     )
 
     assert surge.by_rule > 0.1 > 0.05 > quiet.by_rule
@@ -194,6 +225,7 @@ def test_a_figure_whose_twin_is_another_is_stale(tmp_path: Path, capsys: pytest.
         "hurry": 12,
         "calm_share": 0.5,
         "seconds": 20,
+        "sets": list(SETS),
         "scenarios": [{"scenario": "calm", "live": live}],
     }
     path = tmp_path / "stack.json"

@@ -17,6 +17,7 @@
 namespace twin {
 
 constexpr int bins = 4096, bins_a_second = 4000;  // of latency histograms; the last bin is everything above
+constexpr int replay_columns = 6;
 constexpr size_t most_flights = size_t{1} << 20;
 
 enum Outcome : int32_t { by_model, cached, by_choice, by_rule, shed, failed, outcome_count };
@@ -52,7 +53,8 @@ struct Inputs {
     const double* question_share;  // [questions]: cumulated by rank; none where nothing is remembered
     const double* worths;          // [bands, worths]: what the model's plan is worth by quantile
     const double* rates;           // [seconds]: arrivals a second
-    const double* replay;          // [replayed, 5]: at, service seconds, characters, allowed seconds, worth; not rates
+    const double* replay;          // [replayed, 6]: at, service seconds, characters, allowed seconds, worth, question or
+                                   // -1; not rates
     int64_t* outcomes;             // [windows, outcome_count]: by the window in which the request was first sent
     int64_t* latencies;            // [bins]: of answers, as the clients see them
     int64_t* model_latencies;      // [groups, bins]: of plans by the model, as the gateway reports them
@@ -71,6 +73,7 @@ struct Host {
 struct Flight : Request {
     double first_sent = 0.0, sent = 0.0, began = 0.0;
     double service = -1.0, luck = 0.0;  // replayed seconds; below 0, the quantile `luck` is drawn
+    double allowed = 0.0;               // from an attempt's arrival at a gateway until its answer must be written
     int32_t host = 0, node = 0, band = 0, question = -1, attempt = 0;
     Outcome outcome = failed;
     bool open = false, running = false;  // the client waits; a replica works on it
@@ -122,7 +125,7 @@ public:
 
 private:
     double next_replayed() const {
-        return arrived_ < settings_.replayed ? in_.replay[5 * arrived_] : std::numeric_limits<double>::infinity();
+        return arrived_ < settings_.replayed ? in_.replay[replay_columns * arrived_] : std::numeric_limits<double>::infinity();
     }
 
     // The next arrival of a Poisson process whose rate is constant within each second.
@@ -141,12 +144,14 @@ private:
         flight.first_sent = now_;
         const double chosen = random_.uniform(requests);
         if (settings_.replayed) {
-            const double* row = in_.replay + 5 * arrived_;
+            const double* row = in_.replay + replay_columns * arrived_;
             flight.service = row[1];
             flight.length = row[2];
-            flight.deadline = now_ + row[3];
+            flight.allowed = row[3];
             flight.worth = row[4];
+            flight.question = static_cast<int>(row[5]);
         } else {
+            flight.allowed = settings_.allowed;
             flight.luck = random_.uniform(requests);
             if (settings_.bands > 1) flight.band = drawn(in_.band_share, settings_.bands);
             flight.length = in_.band_length[flight.band];
@@ -191,7 +196,7 @@ private:
         }
         if (flight.question >= 0 && remembered(flight) > now_) return answer_later(flight, cached, settings_.cached);
         if (flight.worth < settings_.choice) return answer_later(flight, by_choice, settings_.rule);
-        if (!settings_.replayed) flight.deadline = now_ + settings_.allowed;
+        flight.deadline = now_ + flight.allowed;
         ++counts[asked];
         const bool idle = host.idle > 0;
         if (!host.admission.certainly_refused(flight, now_, host.replicas))

@@ -170,12 +170,13 @@ def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(replicas: int, 
     """Who plans, starts, ends, the cut at the deadline and late waiters: request by request the same as the service."""
     mean, count = 0.02, 4000
     numbers = np.random.default_rng(replicas)
-    rows = np.zeros((count, 5))
+    rows = np.zeros((count, 6))
     rows[:, 0] = np.cumsum(numbers.exponential(mean / busy / replicas, count))
     rows[:, 1] = np.exp(numbers.normal(np.log(mean) - 0.3, 0.8, count))
     rows[:, 2] = numbers.choice([10, 30, 80], count)
     rows[:, 3] = numbers.choice([0.295, 0.1], count)
     rows[:, 4] = numbers.choice([0.02, 0.2, 0.5, 0.9], count)
+    rows[:, 5] = -1
     scorer = Scorer.load(SHIPPED_MODEL)
     assert scorer is not None
     router = Router(routing, scorer)
@@ -187,7 +188,9 @@ def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(replicas: int, 
     cell.advance(rows[-1, 0] + 9)
     service = Asking(replicas, forward=mean / 5, by_worth=routing != "off")
     asked = [row for row in rows.tolist() if not router.is_for_rules(task_worth(row[4]))]
-    outcomes = service.run([Arrival(at, seconds, int(length), *rest) for at, seconds, length, *rest in asked])
+    outcomes = service.run(
+        [Arrival(at, seconds, int(length), allowed, worth) for at, seconds, length, allowed, worth, _ in asked]
+    )
     by_model = sum(outcome.by_model for outcome in outcomes)
     chosen = count - len(asked)
     assert cell.outcomes.sum(axis=0)[[MODEL, BY_CHOICE, BY_RULE]].tolist() == [by_model, chosen, len(asked) - by_model]
