@@ -28,6 +28,7 @@ from stack.scenarios import CALM, SCENARIOS, Scenario
 Row = dict[str, Any]  # a scenario in the figure
 FIGURE = Path("docs/figures/stack.json")
 HURRY = 12
+_RUN = ("passed", "complaints", "live", "alerts", "generator_lag_ms", "lost_by_the_generator", "scheduled")
 VOID = "void:"  # how the complaint begins that other programs had the processors
 
 
@@ -43,6 +44,7 @@ def main() -> int:
     shape = Shape(options.hosts, options.hurry)
     chosen = [SCENARIOS[BROKEN[options.broken].scenario]] if options.broken else _chosen(options.scenario)
     rows: list[Row] = []
+    figure, known = _begun(options.output, shape, options)
     for scenario in chosen:
         try:
             outcomes = [_until_valid(scenario, shape, options) for _ in range(options.runs)]
@@ -52,11 +54,12 @@ def main() -> int:
         except KeyboardInterrupt:
             print("stopped; nothing of it is left running", file=sys.stderr)
             return 130
-        rows.append(_row(outcomes))
+        row = _row(outcomes)
+        rows.append(_joined(known[scenario.name], row) if options.add and scenario.name in known else row)
         for outcome in outcomes:
             _print(outcome)
         if options.output:  # after each, so that one that is stopped keeps what it has
-            _write(options.output, rows, shape, options)
+            _keep(options.output, figure, known | {row["scenario"]: row for row in rows})
     passed = all(row["passed"] for row in rows)
     if options.broken:
         broken = BROKEN[options.broken]
@@ -199,8 +202,9 @@ def _print(outcome: Outcome) -> None:
     print(f"  the generator sent within {outcome.lag_ms:.1f} ms of each moment (p99)", flush=True)
 
 
-def _write(path: Path, rows: list[Row], shape: Shape, options: argparse.Namespace) -> None:
-    figure: dict[str, Any] = {
+def _begun(path: Path | None, shape: Shape, options: argparse.Namespace) -> tuple[Row, dict[str, Row]]:
+    """Return how this run is made, and what a figure holds already of runs that were made alike."""
+    figure: Row = {
         "command": "make rehearse-live",
         "machine": describe_machine(),
         "hosts": shape.hosts * len(CELLS),
@@ -210,17 +214,22 @@ def _write(path: Path, rows: list[Row], shape: Shape, options: argparse.Namespac
         "seconds": options.seconds,
         "sets": list(all_sets()),
     }
-    new = {row["scenario"] for row in rows}
-    kept: list[Row] = []
-    if path.is_file():  # of a run of some scenarios the others stay, as long as they were run alike
-        before = json.loads(path.read_text(encoding="utf-8"))
-        kept = before.pop("scenarios") if before.items() >= figure.items() else []
-    order = list(SCENARIOS)
-    rows = sorted(
-        [*rows, *(row for row in kept if row["scenario"] not in new)], key=lambda row: order.index(row["scenario"])
-    )
-    figure |= {"scenarios": rows}
-    path.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    before = json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else {}
+    kept = before.pop("scenarios", []) if before.items() >= figure.items() else []
+    return figure, {row["scenario"]: row for row in kept}
+
+
+def _keep(path: Path, figure: Row, rows: dict[str, Row]) -> None:
+    ordered = [rows[name] for name in SCENARIOS if name in rows]
+    path.write_text(json.dumps({**figure, "scenarios": ordered}, indent=1) + "\n", encoding="utf-8")
+
+
+def _joined(known: Row, row: Row) -> Row:
+    """Return a scenario's earlier runs with those of a new row behind them; it passed if all did."""
+    new = {name: value for name, value in row.items() if name in _RUN}
+    runs = [*known.get("more_runs", []), new, *row["more_runs"]]
+    whole = known["passed"] and row["passed"]
+    return {**known, "passed": whole, "more_runs": runs}
 
 
 def _options() -> argparse.Namespace:
@@ -231,6 +240,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--calm", type=float, default=CALM_SHARE, help="load, as a share of what replicas can plan")
     parser.add_argument("--seconds", type=float, default=CALM, help="of load; what happens is within the first 60")
     parser.add_argument("--runs", type=int, default=1, help="of each scenario; one that fails fails it")
+    parser.add_argument("--add", action="store_true", help="to the runs that --output holds and were made alike")
     parser.add_argument("--again", type=int, default=2, help="times that a void run of a scenario is repeated")
     parser.add_argument("--broken", choices=BROKEN, default="", help="leave this out: it must fail then")
     parser.add_argument("--folder", type=Path, default=Path("runs/stack-rehearsal"))

@@ -19,7 +19,7 @@ from stack.folder import Shape
 from stack.live import WARM_UP, all_sets, capacity, judge, make_load, questions, warm_up_load
 from stack.monitor import Alert, Readings
 from stack.parts_here import ROOT, found
-from stack.rehearse import VOID, is_red, stale, with_twins
+from stack.rehearse import _RUN, VOID, _joined, is_red, stale, with_twins
 from stack.replay import BOOT_SECONDS, replayed
 from stack.scenarios import CALM, ENDS, FAULT, SCENARIOS
 from stack.twin_metrics import buckets, quantile
@@ -216,6 +216,18 @@ def test_the_limits_are_held_to_the_worst_of_several_runs() -> None:
     said = errors({"scenarios": [row | {"more_runs": [worse]}]})
     assert "over 2 runs of each scenario" in said
     assert "p99 NOT met (10.0%; 100.0% at most)" in said
+
+
+def test_further_runs_stand_behind_those_of_before_and_one_that_fails_fails_the_scenario() -> None:
+    run = {name: [] for name in _RUN} | {"live": {"p99_ms": 1.0}, "passed": True}
+    known = {"scenario": "calm", "words": "", **run, "more_runs": [{**run, "live": {"p99_ms": 2.0}}]}
+    new = {"scenario": "calm", "words": "", **run, "live": {"p99_ms": 3.0}, "passed": False, "more_runs": []}
+
+    both = _joined(known, new)
+
+    assert [both["live"], *(each["live"] for each in both["more_runs"])] == [{"p99_ms": ms} for ms in (1.0, 2.0, 3.0)]
+    assert both["passed"] is False
+    assert "scenario" not in both["more_runs"][1]
 
 
 def test_a_figure_whose_twin_is_another_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
