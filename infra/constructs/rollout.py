@@ -102,7 +102,8 @@ class RolloutMachine(Construct):
         role.add_to_policy(
             iam.PolicyStatement(sid="Marks", actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=marks)
         )
-        role.add_to_policy(iam.PolicyStatement(sid="Alarms", actions=list(EVERYWHERE), resources=["*"]))
+        looks = (*EVERYWHERE, "cloudwatch:GetMetricData")
+        role.add_to_policy(iam.PolicyStatement(sid="Alarms", actions=list(looks), resources=["*"]))
         self._accept(role, stacks, parameters, templates)
         return role
 

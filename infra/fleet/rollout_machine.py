@@ -11,6 +11,7 @@ knows nothing of the CDK.
 
 from __future__ import annotations
 
+from infra.fleet.rollout_arms import comparing
 from infra.fleet.rollout_children import MOVES, RETURNS, each, named, way
 from infra.fleet.rollout_return import return_states
 from infra.fleet.rollout_states import (
@@ -201,9 +202,20 @@ def _moving() -> State:
 
 
 def _baking() -> State:
+    # Both releases are read once some time is over: CloudWatch refuses to read none.
+    has_arms = [
+        {"Variable": "$.baking.looks", "NumericGreaterThan": 0},
+        {"Variable": "$.item.arms.count", "NumericGreaterThan": 0},
+    ]
+    baked = {"Variable": "$.baking.looks", "NumericGreaterThanEqualsPath": "$.item.looks", "Next": "Rest"}
     return {
-        "BeginBaking": {"Type": "Pass", "Result": 0, "ResultPath": "$.looks", "Next": "Baking"},
-        "Baking": phase("bake", then="Gate"),
+        "BeginBaking": {
+            "Type": "Pass",
+            "Parameters": {"looks": 0, "since.$": "$$.State.EnteredTime"},
+            "ResultPath": "$.baking",
+            "Next": "Baking",
+        },
+        "Baking": phase("bake", then="Wait"),
         "Gate": {
             **task("cloudwatch:describeAlarms", {"AlarmNames.$": "$.item.gates", "StateValue": "ALARM"}),
             "ResultSelector": {"fired.$": "States.ArrayLength($.MetricAlarms)"},
@@ -214,17 +226,18 @@ def _baking() -> State:
             "Type": "Choice",
             "Choices": [
                 {"Variable": "$.gate.fired", "NumericGreaterThan": 0, "Next": "Hurt"},
-                {"Variable": "$.looks", "NumericGreaterThanEqualsPath": "$.item.looks", "Next": "Rest"},
+                {"And": has_arms, "Next": "Arms"},
+                baked,
             ],
             "Default": "LookAgain",
         },
+        **comparing(baked, then="LookAgain", error=HARM),
         "LookAgain": {
             "Type": "Pass",
-            "Parameters": {"count.$": "States.MathAdd($.looks, 1)"},
-            "ResultPath": "$.counted",
-            "Next": "Counted",
+            "Parameters": {"looks.$": "States.MathAdd($.baking.looks, 1)", "since.$": "$.baking.since"},
+            "ResultPath": "$.baking",
+            "Next": "Wait",
         },
-        "Counted": {"Type": "Pass", "InputPath": "$.counted.count", "ResultPath": "$.looks", "Next": "Wait"},
         "Hurt": put("$.deployment", "$.item.hurt", then="Harm"),
         "Harm": {
             "Type": "Fail",

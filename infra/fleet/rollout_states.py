@@ -13,14 +13,14 @@ LOOK_SECONDS = 30  # between two looks at a stack; the lock and the marker, whic
 SLOWEST_LOOK_SECONDS = 120  # at which the marker, which the page alarm forgets after three minutes, still holds
 # An execution's history has 25,000 events at most (AWS Step Functions developer guide, Service quotas). One look at a
 # stack is so many at most: a task is five, any other state two.
-MOST_HISTORY, HISTORY_A_LOOK = 25_000, 50
+MOST_HISTORY, HISTORY_A_LOOK = 25_000, 53
 MARKER = "DeployInProgress"
 WELL, WENT_BACK = ("CREATE_COMPLETE", "UPDATE_COMPLETE"), "UPDATE_ROLLBACK_COMPLETE"
 LOST, FAILED = "LockLost", "StackFailed"
 ANY_TASK = {"ErrorEquals": ["States.TaskFailed"]}
 _SAID = "States.Format('{} is {}; see its events in CloudFormation', $.item.stack, $.found.stack.StackStatus)"
 # AWS limits calls a second; any other error is tried again as well, because a rollout is hours of work.
-_REPEATED = ("ssm:putParameter", "cloudwatch:describeAlarms")
+_REPEATED = ("ssm:putParameter", "cloudwatch:describeAlarms", "cloudwatch:getMetricData")
 _RETRY = [{**ANY_TASK, "IntervalSeconds": 2, "MaxAttempts": 5, "BackoffRate": 2, "JitterStrategy": "FULL"}]
 
 

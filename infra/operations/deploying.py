@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
@@ -23,6 +24,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.fleet.alarms import gates
 from infra.fleet.metrics import metrics
+from infra.fleet.release_arms import Query
+from infra.fleet.rollout_arms import WORSE
 from infra.operations.repeating import repeated
 
 MARKER = "DeployInProgress"
@@ -66,13 +69,21 @@ def marked(cloudwatch: Any, fleet: str, cell: str, seconds: float = SECONDS) -> 
         yield
 
 
-def bake(cloudwatch: Any, fleet: str, cell: str, minutes: float, sleep: Callable[[float], None] = time.sleep) -> None:
+def bake(
+    cloudwatch: Any,
+    fleet: str,
+    cell: str,
+    minutes: float,
+    sleep: Callable[[float], None] = time.sleep,
+    queries: Callable[[], list[Query]] = list,
+) -> None:
     """Watch the alarms that stop a deploy for `minutes`. Raise HarmSeenError as soon as one fires.
 
+    `queries` are those of release_arms.py at each look, with which both releases are compared since the bake began.
     Alarms are deployed after the cells that they watch, so a fleet's first deploy has none. It says so without waiting.
     """
     names = gates(fleet, cell)
-    end = time.monotonic() + 60 * minutes
+    began, end = datetime.now(UTC), time.monotonic() + 60 * minutes
     while True:
         found = cloudwatch.describe_alarms(AlarmNames=names)["MetricAlarms"]
         if not found:
@@ -83,9 +94,29 @@ def bake(cloudwatch: Any, fleet: str, cell: str, minutes: float, sleep: Callable
                 f"{cell}: {' and '.join(fired)} fired, so no further cell is deployed. "
                 "See docs/runbooks/deploy-health.md"
             )
+        if shoppers_lose(cloudwatch, queries(), began):
+            raise HarmSeenError(f"{cell}: {WORSE}")
         if (left := end - time.monotonic()) <= 0:
             return
         sleep(min(15.0, left))
+
+
+def shoppers_lose(cloudwatch: Any, asked: list[Query], began: datetime) -> bool:
+    """Return whether shoppers click or buy less with the new release, beyond chance, since then.
+
+    What cannot be read tells nothing: the alarms on shoppers watch, too.
+    """
+    now = datetime.now(UTC)
+    if not asked or now - began < timedelta(seconds=1):  # CloudWatch reads no time that is empty
+        return False
+    try:
+        found = cloudwatch.get_metric_data(
+            MetricDataQueries=asked, StartTime=began, EndTime=now, ScanBy="TimestampDescending"
+        )
+    except (BotoCoreError, ClientError) as error:
+        print(f"the two releases cannot be compared: {error}", file=sys.stderr)
+        return False
+    return any(each["Values"][0] > 0 for each in found["MetricDataResults"] if each["Values"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError
 
 from infra.fleet.alarms import gates
 from infra.fleet.images import MAIN
+from infra.fleet.release_arms import arms_of, queries
 from infra.fleet.replacement import CAREFUL, refresh_seconds
 from infra.fleet.rollout_states import MOST_HISTORY, back_at, done_parameter, look_seconds, machine_name
 from infra.fleet.settings import FleetSettings
@@ -127,10 +128,19 @@ class Handover:
             "parameters": _parameters(image | {"RefreshSpeed": "careful"}),
             "resting": _parameters(image | {"RefreshSpeed": "fast"}),
             "gates": gates(self.settings.name, cell),
+            "arms": self._arms(cell),
             "look_seconds": every,
             "looks": math.ceil(60 * minutes / max(1, every)),
             "hurt": hurt.model_dump_json(exclude_defaults=True),
         }
+
+    def _arms(self, cell: str) -> dict[str, Any]:
+        """Return what tells, while the cell bakes, how shoppers fare with both releases."""
+        if not self.settings.shopper_events.enabled:
+            return {"queries": [], "count": 0}
+        new, before = arms_of(cell, waves_of(self.settings))
+        found = queries(self.settings.name, new, before, self.settings.cells)
+        return {"queries": found, "count": len(found)}
 
     def _to_return(self) -> dict[str, str]:
         """Return what each cell goes back to; one that this deploy makes has nothing to go back to."""

@@ -17,6 +17,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from infra.fleet.images import MAIN
+from infra.fleet.release_arms import Query, queries
 from infra.fleet.settings import FleetSettings
 from infra.operations.command_lines import OVER, UNDER, Call
 from infra.operations.deployed_cell import DeployedCell, make_way, stack_of
@@ -131,7 +132,7 @@ class Rollout:
                 if code := self._stacks((cell.capitalize(),), *("=".join(each) for each in given.items())):
                     self._stopped.set()
                     return code
-                bake(self.cloudwatch, self.settings.name, cell, minutes, self._pause)
+                bake(self.cloudwatch, self.settings.name, cell, minutes, self._pause, lambda: self._arms(cell))
                 standing.rest()
         except HarmSeenError as harm:
             self._stopped.set()
@@ -147,6 +148,15 @@ class Rollout:
         self._note(lambda: setattr(self.state.cell(cell), "step", Step.DONE))
         self._marks.done(cell, self.state)
         return 0
+
+    def _arms(self, cell: str) -> list[Query]:
+        """Return what tells how shoppers fare with this deploy's release beside the one before, as cells now are."""
+        if not self.settings.shopper_events.enabled:
+            return []
+        steps = {name: self.state.cell(name).step for name in self.settings.cell_names}
+        new = [name for name, step in steps.items() if name == cell or step is Step.DONE]
+        before = [name for name, step in steps.items() if step is Step.PENDING]
+        return queries(self.settings.name, new, before, self.settings.cells)
 
     def _pause(self, seconds: float) -> None:
         if self._stopped.wait(seconds):

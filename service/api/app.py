@@ -17,7 +17,7 @@ from service.api.answers import router as answers_router
 from service.api.api_keys import ApiKeys
 from service.api.batches import router as batches_router
 from service.api.callers import Callers
-from service.api.experiment import ANSWER_HEADER, SHOPPER_HEADER
+from service.api.experiment import ANSWER_HEADER, SHOPPER_HEADER, Experiment
 from service.api.fast_lane import FastLane
 from service.api.hosts import AllowedHosts
 from service.api.keeping import event_keeper, experiment, outcome_log
@@ -35,6 +35,7 @@ from service.api.request_ids import RequestIds
 from service.api.routes import JSON_PATHS, SHOP_PATH, router
 from service.api.services import Services
 from service.api.shop import SampleShop
+from service.api.shop_folders import Shops
 from service.engines.factory import make_engine, model_source
 from service.engines.protocol import DegradedReason, Engine, EngineUnavailableError
 from service.engines.worker.messages import ModelSource
@@ -50,11 +51,8 @@ from service.planner.plan_cache import BorrowedPlanCache, PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.question import Question
-from service.planner.reading import readers
 from service.planner.reading.conversation import Conversation
 from service.planner.redis_plan_cache import RedisPlanCache
-from service.planner.shop.folder import ShopFolder, ShopFolderError
-from service.planner.shop.lexicon import Lexicon
 from service.planner.spot_checks import SpotCheckCounts, SpotChecks
 from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.planner.worth.routing import Router
@@ -92,18 +90,6 @@ def settings_scorer(settings: Settings) -> Scorer | None:
         raise EngineUnavailableError(str(error)) from error
 
 
-def settings_lexicon(settings: Settings) -> Lexicon | None:
-    """Return the lexicon of the settings' shop folder; None where they name none. Raises EngineUnavailableError."""
-    if settings.shop_dir is None:
-        return None
-    try:
-        shop = ShopFolder.load(settings.shop_dir)
-    except ShopFolderError as error:
-        raise EngineUnavailableError(str(error)) from error
-    logger.info("shop", extra={"folder": str(settings.shop_dir), "version": shop.digest})
-    return shop.lexicon
-
-
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
     """Make replica `number` of a model, not started yet. Raises EngineUnavailableError."""
     return make_engine(settings.engine_config, source, number)
@@ -127,7 +113,8 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
     vocabulary = settings_vocabulary(settings)
-    readers.use_shop(settings_lexicon(settings))
+    shops = Shops.load(settings)
+    shops.use()
     plan_by_rule(Conversation(_FIRST), vocabulary)  # reads the word list, so that no request waits for it
     planner, drain = Planner(pool, vocabulary, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
@@ -147,6 +134,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     secret = settings.outcomes.key.get_secret_value()
     request_ids = RequestIds(secret, cell=settings.cell)
     sessions = Sessions(secret, settings.outcomes.salt_days)
+    trial = experiment(settings.experiment, sessions, shops.of_arms)
     return Services(
         pool=pool,
         planner=caching,
@@ -160,7 +148,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         reloader=Reloader(
             pool,
             lambda: source or settings_source(settings),
-            partial(_read_model, settings, planner, router),
+            partial(_read_model, settings, planner, router, trial),
             partial(replica_engine, settings),
         ),
         deadline_ms=settings.deadline_ms,
@@ -171,7 +159,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         tracer=tracer,
         outcomes=outcome_log(settings),
         events=event_keeper(settings.outcomes, sessions, request_ids, metrics),
-        experiment=experiment(settings.experiment, sessions),
+        experiment=trial,
         request_ids=request_ids,
         shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop, url=settings.sample_shop_url),
     )
@@ -194,14 +182,16 @@ def _batch_planner(
     return CachingPlanner(planner, lambda: pool.version, BorrowedPlanCache(memory), None, refusal, router)
 
 
-def _read_model(settings: Settings, planner: Planner, router: Router) -> Callable[[], None]:
+def _read_model(settings: Settings, planner: Planner, router: Router, trial: Experiment | None) -> Callable[[], None]:
     """Read what planning must know of the settings' model; what is returned makes it known. Raises EngineError."""
     vocabulary, scorer = settings_vocabulary(settings), settings_scorer(settings)
-    lexicon = settings_lexicon(settings)
+    shops = Shops.load(settings)
 
     def adopt() -> None:
         planner.vocabulary, router.scorer = vocabulary, scorer
-        readers.use_shop(lexicon)
+        shops.use()
+        if trial is not None:
+            trial.shops = shops.of_arms
 
     return adopt
 

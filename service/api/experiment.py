@@ -9,16 +9,21 @@ reaches another host all the same gets that host's plan, because a plan matters 
 arm: to leave them out would compare those alone for whom nothing went wrong. They are told apart, and counted.
 
 Where arms of one process differ in who plans, each has cached plans of its own: the model's plan of one arm would
-otherwise answer the same question in an arm whose rules plan it.
+otherwise answer the same question in an arm whose rules plan it. So it is where an arm has a shop folder of its own,
+in which its shoppers' words are read.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from peakplan_client.experiments import assigned, is_unit
 
 from service.events.sessions import Sessions
 from service.planner.prompt import Planners
+from service.planner.shop import current
+from service.planner.shop.lexicon import Lexicon
 from service.settings.experiments import ROUTED
 
 SHOPPER_HEADER, ANSWER_HEADER = "x-experiment-unit", "x-experiment"
@@ -52,11 +57,20 @@ class Experiment:
     """Assigns shoppers to arms."""
 
     def __init__(
-        self, name: str, shares: Mapping[str, int], sessions: Sessions, served: frozenset[str] = frozenset()
+        self,
+        name: str,
+        shares: Mapping[str, int],
+        sessions: Sessions,
+        served: frozenset[str] = frozenset(),
+        shops: Mapping[str, Lexicon | None] = MappingProxyType({}),
     ) -> None:
-        """Take the arms that this host serves; none is all of them."""
+        """Take the arms that this host serves, none is all of them; and the shops of those with one of their own.
+
+        A reload replaces `shops`.
+        """
         self._name, self._shares, self._sessions, self._served = name, shares, sessions, served
-        self._are_cached_apart = not ROUTED.isdisjoint(served or shares)
+        self.shops = shops
+        self._are_cached_apart = bool(shops) or not ROUTED.isdisjoint(served or shares)
 
     def exposure(self, headers: Mapping[bytes, bytes], caller: str) -> Exposure | None:
         """Return what the shopper gets whom these headers name; None where they name none."""
@@ -67,4 +81,11 @@ class Experiment:
         missed = bool(self._served) and arm not in self._served
         planners = None if missed else _PLANNERS.get(arm)
         cached_for = arm if self._are_cached_apart else ""
+        if (shop := self.shops.get(arm)) is not None:
+            cached_for = f"{arm} {shop.digest}"  # what another content of the folder led to is not found
         return Exposure(self._name, arm, self._sessions.hashed(caller, shopper), planners, missed, cached_for)
+
+    def reading(self, exposure: Exposure) -> AbstractContextManager[None]:
+        """Have this request's words read as those of its arm's shop, meanwhile."""
+        is_of_arm = exposure.arm in self.shops and not exposure.missed
+        return current.reading(self.shops[exposure.arm]) if is_of_arm else nullcontext()

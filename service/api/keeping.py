@@ -1,5 +1,7 @@
 """What keeps plans, outcomes and events, and assigns arms: made from the settings."""
 
+from collections.abc import Mapping
+
 from service.api.experiment import Experiment
 from service.api.outcome_log import OutcomeLog, OutcomeLogError, plans_file
 from service.api.request_ids import RequestIds
@@ -8,6 +10,7 @@ from service.events.keeper import EventKeeper
 from service.events.model import ACTIONS
 from service.events.sessions import Sessions
 from service.events.shipping import Sink
+from service.planner.shop.lexicon import Lexicon
 from service.settings import Settings
 from service.settings.experiments import ExperimentSettings
 from service.settings.groups import OutcomeSettings
@@ -80,6 +83,8 @@ def _firehose(arn: str) -> Sink:
     return FirehoseSink(arn)
 
 
-def experiment(settings: ExperimentSettings, sessions: Sessions) -> Experiment | None:
-    """Return what assigns shoppers to arms; None where there is no experiment."""
-    return Experiment(settings.name, settings.shares, sessions, settings.served) if settings.name else None
+def experiment(
+    settings: ExperimentSettings, sessions: Sessions, shops: Mapping[str, Lexicon | None]
+) -> Experiment | None:
+    """Return what assigns shoppers to arms, with the shops of those that have one; None without an experiment."""
+    return Experiment(settings.name, settings.shares, sessions, settings.served, shops) if settings.name else None

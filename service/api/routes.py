@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope
 
+from service.api.experiment import Exposure
 from service.api.models import Decoding, PlanAnswer, PlanRequest, TraceAnswer
 from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
 from service.api.problems import bug_response, problem_response
@@ -80,19 +81,29 @@ async def make_plan(
     deadline = state["started"] + seconds - reserved_seconds
     task = PlanTask(question, use.planner.vocabulary, deadline, state.get("caller", ""), state.get("client", ""))
     _charge(state, question)
-    exposure = use.experiment.exposure(state["headers"], task.caller) if use.experiment else None
-    if exposure is not None:
+    if use.experiment is None or (exposure := use.experiment.exposure(state["headers"], task.caller)) is None:
+        planned = await _kept_plan(task, scope, receive, use, None)
+    else:
         state["experiment"] = exposure.header
         task.planners, task.cached_for = exposure.planners, exposure.cached_for
+        with use.experiment.reading(exposure):
+            planned = await _kept_plan(task, scope, receive, use, exposure)
+    return PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
+
+
+async def _kept_plan(
+    task: PlanTask, scope: Scope, receive: Receive, use: Services, exposure: Exposure | None
+) -> Planned:
+    """Return a question's plan, counted and kept with what its shopper got. Raises ClientLeftError."""
     metered = Metered(_plan(task, receive, use))
     try:
         planned = await metered
     finally:
         use.pool.worked(task.client, metered.seconds)
-    use.observer.planned(scope, question, planned)
+    use.observer.planned(scope, task.question, planned)
     if use.outcomes is not None:
-        use.outcomes.served(state["request_id"], task.caller, question, planned, exposure)
-    return PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
+        use.outcomes.served(scope["state"]["request_id"], task.caller, task.question, planned, exposure)
+    return planned
 
 
 async def _plan(task: PlanTask, receive: Receive, use: Services) -> Planned:

@@ -19,6 +19,7 @@ from tests.infra.moto_events import EVENTS
 from tests.infra.moto_forwarding import Forwarded, Properties, call, gone_is_fine, register
 from tests.infra.moto_image_builder import FORWARDED as IMAGE_BUILDER
 from tests.infra.moto_image_builder import add_image_builder
+from tests.infra.moto_metric_math import compute_metric_math
 from tests.infra.moto_new_account import furnish_the_account
 from tests.infra.moto_new_services import add_small_services
 from tests.infra.moto_paging import follow_children
@@ -157,6 +158,7 @@ def register_models() -> None:
     add_image_builder()
     add_small_services()
     run_state_machines()
+    compute_metric_math()
     follow_children()
     complete_models()
     refuse_as_aws_does()

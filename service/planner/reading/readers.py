@@ -3,6 +3,7 @@
 The locale decides where the words do not tell another language for sure; without a locale, the words alone.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -42,8 +43,11 @@ def prepare() -> None:
     _DETECTOR.language("")
 
 
-def use_shop(lexicon: Lexicon | None) -> None:
-    """Read words as those of a shop from now on, or without one; what was read of words before is forgotten."""
-    current.use(lexicon)
-    CORRECTED.clear()
-    FACETS.clear()
+def use_shop(lexicon: Lexicon | None, of_arms: Iterable[Lexicon | None] = ()) -> None:
+    """Read words as those of a shop from now on, or without one; what was read of words before is forgotten.
+
+    `of_arms` are the shops of an experiment's arms, which `current.reading` chooses for a request.
+    """
+    current.use(lexicon, of_arms)
+    CORRECTED.forget()
+    FACETS.forget()

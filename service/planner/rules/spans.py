@@ -229,9 +229,9 @@ class _Spans:
 
     def _name_of_shop(self, index: int) -> tuple[str, int] | None:
         """Return facet and last word of a name of the shop that starts here, unless it only says what a thing is."""
-        shop = current.SHOPS[0]
+        shop = current.lexicon()
         is_function = self._words.text(index) in self._skipped and len(self._question.words) > 1
-        if is_function:
+        if shop is None or is_function:
             return None
         texts: list[str] = []
         for at in range(index, index + MOST_WORDS):

@@ -1,14 +1,20 @@
 """A deploy marks its cell, and stops where the cell is hurt."""
 
 import sys
-from typing import Any
+import time
+from datetime import timedelta
+from typing import Any, ClassVar
 
 import pytest
 from botocore.exceptions import ClientError
 
 from infra.fleet.alarms import alarm_name
+from infra.fleet.release_arms import MEASURES, queries
 from infra.operations import deploying
+from infra.operations.deployment_state import StateStore, Step
+from infra.operations.rollout_steps import Rollout
 from tests.infra.moto_server import MotoServer
+from tests.infra.operations.rollout_account import CELLS, Account
 from tests.processes import eventually
 
 FLEET = "marked"
@@ -101,3 +107,43 @@ def test_a_long_bake_looks_again_and_again() -> None:
     with pytest.raises(deploying.HarmSeenError, match="deploy-health fired"):
         deploying.bake(turning, FLEET, "cell-1", minutes=10, sleep=lambda _: None)
     assert turning.looks == 3
+
+
+def test_a_bake_reads_both_releases_since_it_began_and_stops_where_shoppers_lose() -> None:
+    class Reading:
+        spans: ClassVar[list[timedelta]] = []
+
+        def describe_alarms(self, **_: object) -> dict[str, list[dict[str, str]]]:
+            return {"MetricAlarms": [{"AlarmName": "deploy-health", "StateValue": "OK"}]}
+
+        def get_metric_data(self, **asked: Any) -> dict[str, list[dict[str, Any]]]:
+            assert [query["Id"] for query in asked["MetricDataQueries"] if query["ReturnData"]] == list(MEASURES)
+            self.spans.append(asked["EndTime"] - asked["StartTime"])
+            if len(self.spans) == 2:
+                raise ClientError({"Error": {"Code": "Throttling"}}, "GetMetricData")
+            values = [1.0] if len(self.spans) == 3 else []
+            return {"MetricDataResults": [{"Id": "clicks", "Values": [0.0]}, {"Id": "purchases", "Values": values}]}
+
+    reading, asked = Reading(), queries(FLEET, ["cell-1"], ["cell-2"], 2)
+    with pytest.raises(deploying.HarmSeenError, match="cell-1: shoppers click or buy less with the release than"):
+        deploying.bake(reading, FLEET, "cell-1", 10, lambda _: time.sleep(0.6), lambda: asked)
+    assert sorted(reading.spans) == reading.spans
+    assert len(reading.spans) == 3, "what could not be read told nothing"
+    assert reading.spans[0] >= timedelta(seconds=1), "CloudWatch reads no empty time"
+
+
+def test_a_shell_compares_the_cells_that_have_the_release_with_those_that_wait_for_it(account: Account) -> None:
+    state, store = account.state(), StateStore(account.settings, account.client("ssm"))
+    for cell, step in zip(CELLS, (Step.DONE, Step.MOVING, Step.MOVING, Step.PENDING), strict=True):
+        state.cell(cell).step = step
+    apis = dict.fromkeys(("cloudwatch", "cloudformation", "balancing"), None)
+    rollout = Rollout(account.settings, state, store, **apis, deploy=[], call=len, canary_minutes=0, bake_minutes=0)
+    assert rollout._arms("cell-2") == [], "the fleet keeps no events"
+    events = account.settings.shopper_events.model_copy(update={"enabled": True})
+    rollout.settings = account.settings.model_copy(update={"shopper_events": events})
+    named = {
+        query["MetricStat"]["Metric"]["Dimensions"][1]["Value"]: query["Id"][1]
+        for query in rollout._arms("cell-2")
+        if "MetricStat" in query
+    }
+    assert named == {"cell-1": "1", "cell-2": "1", "cell-4": "0"}, "cell-3 is changing"

@@ -1,14 +1,18 @@
 """A release after which shoppers click 5% less is stopped in the first wave and goes back, in the emulated account.
 
 Seeded shoppers' events go through the service's own keeper and metrics to CloudWatch's lines; the alarm's expression is
-computed over those, and sets the emulated alarm, which the emulator does not compute. No service answers here, and no
+computed over those, and sets the emulated alarm, which the emulator does not compute. The comparison of both releases,
+which a rollout asks for itself, is computed by metric math of ours within the emulator. No service answers here, and no
 cell of hosts stands: rehearsal/shoppers drives a real one.
 """
 
 import json
 import random
+import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,11 @@ import pytest
 
 from infra.fleet.alarm_kinds import MetricAlarm
 from infra.fleet.alarms import cell_alarms
+from infra.fleet.release_arms import arms_of, queries
+from infra.fleet.rollout_arms import WORSE
 from infra.fleet.rollout_machine import HARM
+from infra.operations.deploying import shoppers_lose
+from infra.operations.handover import waves_of
 from rehearsal.shoppers.behaviour import Effects, visit
 from service.api.request_ids import RequestIds
 from service.events.journal import Journal
@@ -25,10 +33,11 @@ from service.events.model import Event
 from service.events.sessions import Sessions
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
+from service.telemetry.names import namespace
 from tests.infra.fleet.test_alarms import value_of
 from tests.infra.operations.rollout_account import BEFORE, CELLS, NEXT, Account, everywhere
 from tests.infra.operations.test_rollout_machine import Rollouts, rollouts
-from tests.processes import PATIENCE
+from tests.processes import PATIENCE, eventually
 
 __all__ = ["rollouts"]
 SHOPPERS = 40_000  # of each cell, in the hour that the alarm looks at
@@ -99,19 +108,43 @@ def _events(query_id: str, clicked: list[int]) -> Iterator[Event]:
         yield Event.model_validate({"action_name": "click", "query_id": query_id, "event_attributes": where})
 
 
-@pytest.mark.slow  # 160,000 shoppers
-@pytest.mark.parametrize("planted", [0.95, 1.0])
-def test_a_planted_harm_of_5_percent_is_stopped_in_the_first_wave_and_goes_back(
-    rollouts: Rollouts,
-    tmp_path: Path,
-    planted: float,
-) -> None:
-    account: Account = rollouts.account
-    rollouts.ended(rollouts.hand_over(BEFORE))
-    fleet, rng, found = Fleet(tmp_path), random.Random(35), Counter[str]()
+@cache
+def shopped(folder: Path, planted: float) -> Fleet:
+    """What shoppers did in an hour with every cell's plans, those of cell-1 worse or not."""
+    fleet, rng = Fleet(folder), random.Random(35)
     for cell in CELLS:
         fleet.shop(cell, SHOPPERS, Effects(click=planted if cell == "cell-1" else 1.0), rng)
         fleet.publish()
+    return fleet
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("events")
+
+
+def _published(account: Account, fleet: Fleet) -> None:
+    """Put into the emulated CloudWatch what hosts published by now."""
+    data = [
+        {
+            "MetricName": name,
+            "Dimensions": [{"Name": "Fleet", "Value": account.settings.name}, {"Name": "PlannedIn", "Value": cell}],
+            "Value": value,
+            "Unit": "Count",
+        }
+        for (name, cell), value in fleet.sums.items()
+    ]
+    account.client("cloudwatch").put_metric_data(Namespace=namespace(), MetricData=data)
+
+
+@pytest.mark.slow  # 160,000 shoppers, once for each of the two tests
+@pytest.mark.parametrize("planted", [0.95, 1.0])
+def test_a_planted_harm_of_5_percent_is_stopped_in_the_first_wave_and_goes_back(
+    rollouts: Rollouts, kept: Path, planted: float
+) -> None:
+    account: Account = rollouts.account
+    rollouts.ended(rollouts.hand_over(BEFORE))
+    fleet, found = shopped(kept, planted), Counter[str]()
     for cell in CELLS:
         fired = fleet.alarm("shoppers-click-less", cell, account.settings)
         found[cell] += fired
@@ -128,3 +161,48 @@ def test_a_planted_harm_of_5_percent_is_stopped_in_the_first_wave_and_goes_back(
     assert "every cell is back" in ended["cause"]
     assert account.running() == everywhere(BEFORE)
     assert account.state().rejected == [NEXT]
+
+
+@pytest.mark.slow  # as above
+@pytest.mark.parametrize("planted", [0.95, 1.0])
+def test_releases_beside_each_other_tell_that_harm_without_any_alarm(
+    rollouts: Rollouts, kept: Path, planted: float
+) -> None:
+    """CloudWatch adds up what the cells with each release published since the first one bakes, and compares."""
+    account: Account = rollouts.account
+    events = account.settings.shopper_events.model_copy(update={"enabled": True})
+    account.settings = account.settings.model_copy(update={"shopper_events": events})
+    rollouts.ended(rollouts.hand_over(BEFORE))
+    fleet, cloudwatch, began = shopped(kept, planted), account.client("cloudwatch"), datetime.now(UTC)
+    if planted == 1.0:
+        _published(account, fleet)
+        time.sleep(1)  # the emulator reads whole seconds
+        for cell in CELLS:
+            asked = queries(account.settings.name, *arms_of(cell, waves_of(account.settings)), len(CELLS))
+            assert not shoppers_lose(cloudwatch, asked, began - timedelta(seconds=1)), "chance alone tells nothing"
+        return
+    execution = rollouts.hand_over(NEXT, minutes=1e6)  # it bakes until it sees harm
+    eventually(lambda: account.running()["cell-1"] == NEXT, "the canary was not changed")
+    eventually(lambda: _bakes(account, execution), "the canary does not bake")
+    assert rollouts.described(execution)["status"] == "RUNNING", "without shoppers there is no harm"
+    _published(account, fleet)
+    ended = rollouts.ended(execution)
+    assert (ended["status"], ended["error"]) == ("FAILED", HARM)
+    assert WORSE in ended["cause"]
+    assert "every cell is back" in ended["cause"]
+    assert account.running() == everywhere(BEFORE)
+    assert account.state().rejected == [NEXT]
+
+
+def _bakes(account: Account, rollout: str) -> bool:
+    """Whether a cell's execution has come to read how shoppers fare."""
+    api = account.client("stepfunctions")
+    machine = rollout.replace(":execution:", ":stateMachine:").rpartition(":")[0]
+    running = api.list_executions(stateMachineArn=machine, statusFilter="RUNNING")["executions"]
+    entered = [
+        event["stateEnteredEventDetails"]["name"]
+        for each in running
+        for event in api.get_execution_history(executionArn=each["executionArn"])["events"]
+        if "stateEnteredEventDetails" in event
+    ]
+    return "Arms" in entered

@@ -4,7 +4,8 @@ from typing import Final
 
 from service.planner.reading.en import lists
 from service.planner.reading.en.data import PHRASES
-from service.planner.reading.en.spelling import CORRECTED, Remembered, correct_word, words
+from service.planner.reading.en.remembered import Remembered
+from service.planner.reading.en.spelling import CORRECTED, correct_word, words
 from service.planner.shop import current
 
 # Closed lists: a word of one is of its facet, whatever it is near to.
@@ -29,7 +30,7 @@ def _facet(word: str) -> tuple[str, bool]:
         return "", True
     if facet := facets.get(word):
         return facet, True
-    return facets.get(correct_word(word), "") or facets.get(word.removesuffix("s"), ""), word in CORRECTED
+    return facets.get(correct_word(word), "") or facets.get(word.removesuffix("s"), ""), CORRECTED.knows(word)
 
 
 FACETS: Final = Remembered(_facet)

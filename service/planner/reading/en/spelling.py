@@ -14,6 +14,7 @@ from math import inf, log
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from service.planner.reading.en.remembered import Remembered
 from service.planner.shop import current
 from service.planner.shop.lexicon import Lexicon
 
@@ -23,7 +24,6 @@ _LEAST_ORDINARY = 7  # letters of a word that may become one that is no product'
 _MOST_CORRECTED = 6  # words of a question: an upper bound on the time that a hostile one can take
 _MOST_LETTERS = 24  # of a conversation's misspelt words in all: each letter has some 50 other spellings to look up
 _LONGEST = 20
-_MOST_REMEMBERED = 4096
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _ENDINGS = ("'s", "s", "es", "ly")
 _VOWELS = frozenset("aeiouy")
@@ -103,7 +103,7 @@ def correct(text: str) -> str:
 
 def is_known(word: str) -> bool:
     """Tell whether a word needs no correction."""
-    if current.SHOPS and word in current.SHOPS[0]:
+    if current.SHOPS and (shop := current.lexicon()) is not None and word in shop:
         return True
     if len(word) < _LEAST_LETTERS or not word.isascii() or not word.isalpha():
         return word not in words().slips
@@ -119,22 +119,6 @@ def is_known(word: str) -> bool:
 def begin_conversation() -> None:
     """Look up misspelt words anew: of each conversation only so many letters, whatever was looked up before."""
     LOOKED_UP.set({})
-
-
-class Remembered(dict[str, str]):
-    """What is known of words. All is forgotten when it is full; what `find` is not sure of is not kept."""
-
-    def __init__(self, find: Callable[[str], tuple[str, bool]]) -> None:
-        super().__init__()
-        self._find = find
-
-    def __missing__(self, word: str) -> str:
-        found, is_sure = self._find(word)
-        if is_sure:
-            if len(self) >= _MOST_REMEMBERED:
-                self.clear()
-            self[word] = found
-        return found
 
 
 def _corrected(word: str) -> tuple[str, bool]:
