@@ -54,7 +54,7 @@ class Question:
     @property
     def language(self) -> str | None:
         """The language of the locale, ISO 639-1: "es" of "es-MX"; None without a locale."""
-        return _SUBTAGS.split(self.locale)[0].lower() or None
+        return _SUBTAGS.split(self.locale)[0].lower() or None if self.locale else None
 
     @property
     def own_words(self) -> tuple[Word, ...]:

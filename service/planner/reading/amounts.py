@@ -171,12 +171,8 @@ class Amounts:
         candidates = after[1] if after else before[1] if before else ()
         if before and after:  # "$500 pesos" are pesos, whoever's
             candidates = tuple(code for code in after[1] if code in before[1]) or after[1]
-        amount = amount._replace(
-            first=amount.first - (before[0] if before else 0),
-            end=amount.end + (after[0] if after else 0),
-            currency=money.certain(candidates, territory),
-            is_money=True,
-        )
+        first, end = amount.first - (before[0] if before else 0), amount.end + (after[0] if after else 0)
+        amount = Amount(amount.value, first, end, money.certain(candidates, territory), True, amount.is_spelled)
         return _with_cents(words, amount) if after else amount
 
     def _money_before(self, words: Words, first: int, territory: str | None) -> Candidates | None:
@@ -209,12 +205,16 @@ class Amounts:
         """Match an ISO code or a sign that is letters, which keeps its case."""
         if not 0 <= at < len(words.texts) or not words.texts[at][:1].isalpha():
             return None
+        if words.texts[at] not in money.written() and words.texts[at].isascii():
+            return None
         text = words.source[words.starts[at] : words.ends[at]]
         if code := money.code_of(text):
             return 1, (code,)
-        candidates = money.signs().get(text, ())
+        candidates = money.signs().get(text)
+        if candidates is None:
+            return None
         is_local = money.territories().get(territory or "") in candidates
-        if candidates and (is_local or (len(text) > 1 and not text.isupper()) or text == "FCFA"):
+        if is_local or (len(text) > 1 and not text.isupper()) or text == "FCFA":
             return 1, candidates
         return None
 

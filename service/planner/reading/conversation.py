@@ -60,7 +60,7 @@ class Conversation:
     @cached_property
     def refusals(self) -> list[Refused]:
         """What is refused in any utterance."""
-        refusals = (self._refused(at, refusal) for at, said in enumerate(self.phrases) for refusal in said.refused)
+        refusals = [self._refused(at, refusal) for at, said in enumerate(self.phrases) for refusal in said.refused]
         return [refusal for refusal in refusals if refusal.values]  # past the last word are none
 
     @cached_property

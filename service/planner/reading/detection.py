@@ -35,6 +35,7 @@ class Detector:
     def __init__(self, readers: Mapping[str, PhraseReader]) -> None:
         self._readers = readers
         self._told_by = lru_cache(maxsize=8192)(self._tells)
+        self._is_of_no_other = lru_cache(maxsize=8192)(self._tells_no_other)
 
     @cached_property
     def _words(self) -> dict[str, dict[str, float]]:
@@ -64,16 +65,20 @@ class Detector:
         others = {word for word, weights in self._words.items() if _ENGLISH not in weights} - _ENGLISH_TOO
         return frozenset(word for word in (*english.counts, *english.known, *_ENGLISH_TOO) if word not in others)
 
+    def is_surely_english(self, text: str) -> bool:
+        """Tell cheaply whether no word of a text counts more for another language than for English, as in most."""
+        return text.isascii() and all(map(self._is_of_no_other, words_of(text, False, "").texts))
+
+    def _tells_no_other(self, token: str) -> bool:
+        told, guessed = self._told_by(token, True)
+        return not guessed and dict(told).get(_ENGLISH, 0.0) >= max((weight for _, weight in told), default=0.0)
+
     def language(self, text: str, preferred: str | None = None) -> str | None:
         """Return the language of a text, "en" and "other" included; None where nothing tells one.
 
         `preferred`, the locale's, wins over words that do not surely tell another.
         """
-        if (
-            not preferred
-            and text.isascii()
-            and self._plain.issuperset(word for word in text.lower().split() if word.isalpha())
-        ):
+        if not preferred and text.isascii() and self._plain.issuperset(filter(str.isalpha, text.lower().split())):
             return None
         return self._language(text, preferred)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from service.planner.reading.phrase_file import lines_of_sections
+from service.planner.reading.tokens import fold
 
 MONEY_PATH: Final = Path(__file__).with_name("money.txt")
 LOCAL: Final = "local"  # a word for whatever money is the shopper's own: "pavos", "Mäuse"
@@ -65,6 +66,12 @@ def territories() -> dict[str, str]:
 def signs() -> dict[str, tuple[str, ...]]:
     """Return the currencies that each sign may stand for."""
     return _table("signs")
+
+
+@cache
+def written() -> frozenset[str]:
+    """Return all codes and signs as tokens are folded, with umlauts and without: few words are one of them."""
+    return frozenset(fold(text, umlauts) for text in (*codes(), *signs()) for umlauts in (False, True))
 
 
 def names(language: str) -> dict[str, tuple[str, ...]]:

@@ -30,20 +30,16 @@ class Trie:
 
         Tokens from `stop` on belong to no phrase.
         """
-        if not 0 <= start < len(words.texts):
-            return None
-        text = words.texts[start]
+        text = words.texts[start] if 0 <= start < len(words.texts) else ""
         node, number = self._root.get(text), self._number
-        if node is None and number is None:
-            return None
-        stop = len(words.texts) if stop is None else stop
         found = self._walk(words, start, stop, node) if node is not None else None
         if found is None and number is not None and text.replace(".", "", 1).isdecimal():
             found = self._walk(words, start, stop, number)
         return found
 
-    def _walk(self, words: Words, start: int, stop: int, node: Node) -> tuple[int, str] | None:
+    def _walk(self, words: Words, start: int, stop: int | None, node: Node) -> tuple[int, str] | None:
         texts, step, at = words.texts, self._step, start + self._step
+        stop = len(texts) if stop is None else stop
         found = (1, str(node[""])) if "" in node else None
         while 0 <= at < stop:
             text = texts[at]

@@ -1,7 +1,6 @@
 """What the closed phrases of one utterance mean, in whatever language they were said."""
 
-from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 
 Sort = Literal["relevance", "price_asc", "price_desc", "rating", "newest", "best_selling"]
 Offer = Literal["in_stock", "on_sale", "free_shipping", "fast_delivery"]
@@ -10,8 +9,7 @@ OFFERS: Final[tuple[str, ...]] = get_args(Offer)
 Span = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class SpokenPrice:
+class SpokenPrice(NamedTuple):
     """One price phrase: bounds, ISO 4217 currency where the shopper named one, and its position."""
 
     min: float | None
@@ -20,16 +18,14 @@ class SpokenPrice:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A refusal: the positions of the bare values ("nike"), and of the whole phrase ("not nike")."""
 
     values: tuple[Span, ...]
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Phrases:
+class Phrases(NamedTuple):
     """The meaning of one text's closed phrases. Positions are [start, end) of its characters.
 
     `prices` are all price phrases in order, for each of several things may have its own; `price_min`, `price_max` and

@@ -3,8 +3,7 @@
 A number is a price when money stands beside it, or when a phrase says so and nothing else claims it.
 """
 
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.planner.reading import money
 from service.planner.reading.amounts import Amount, Amounts
@@ -23,8 +22,7 @@ _DASHES: Final = ("-", "–", "—", "~", "/")
 _BESIDE_BREAKS: Final = frozenset((":", "="))
 
 
-@dataclass(frozen=True, slots=True)
-class PricePhrase:
+class PricePhrase(NamedTuple):
     """One price phrase: its bounds, its currency where it names one, and its tokens [first, end)."""
 
     min: float | None
@@ -37,8 +35,7 @@ class PricePhrase:
 NO_PRICE: Final = PricePhrase(None, None, None, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cue:
+class _Cue(NamedTuple):
     """A phrase from token `first` on that says what bound the number after it is; `is_soft`: "budget", "spend"."""
 
     first: int
@@ -82,7 +79,6 @@ class _Reading:
         self._found: list[PricePhrase] = []
         weights = language._weights
         self._amounts = [self._as_money(one) if words.at(one.end) in weights else one for one in amounts]
-        self._starts = frozenset(amount.first for amount in self._amounts)
 
     def read(self) -> list[PricePhrase]:
         at = 0
@@ -211,9 +207,10 @@ class _Reading:
 
     def _leads_on(self, end: int) -> bool:
         """Tell whether the words before token `end` belong to the next amount: "min 300 max 500"."""
-        while self._words.at(end) in self._language._fill and end not in self._starts:
+        starts = [amount.first for amount in self._amounts]
+        while self._words.at(end) in self._language._fill and end not in starts:
             end += 1
-        return end in self._starts
+        return end in starts
 
     def _as_money(self, amount: Amount) -> Amount:
         """Return a sum in a word that is a weight as often, "30 pounds", as money where a bound says that it is."""
@@ -232,10 +229,10 @@ class _Reading:
         return self._language._claims.ends(self._words, end, self._taken)
 
     def _is_lone(self, amount: Amount) -> bool:
+        if not amount.is_money or amount.value <= 0 or self._language._claims.is_off(self._words, amount):
+            return False
         written = self._words.source[slice(*self._words.span(amount.first, amount.first + 1))]
-        is_size = written.islower() and money.code_of(written) is not None  # "sneakers eur 42"
-        is_price = amount.is_money and amount.value > 0 and not is_size
-        return is_price and not self._language._claims.is_off(self._words, amount)
+        return not (written.islower() and money.code_of(written) is not None)  # "sneakers eur 42"
 
     def _lone(self, amount: Amount) -> PricePhrase:
         """Return the price of one sum alone: whoever names one means to spend no more."""
@@ -263,7 +260,7 @@ class _Reading:
                 first -= 1
             else:
                 break
-        return replace(price, first=first, end=end)
+        return price._replace(first=first, end=end)
 
 
 def _joined(found: _Cue | None, first: int, kind: str, *, is_soft: bool) -> _Cue | None:
@@ -272,10 +269,10 @@ def _joined(found: _Cue | None, first: int, kind: str, *, is_soft: bool) -> _Cue
     if found is None:
         return _Cue(first, kind, needs_money, is_soft)
     if kind == _HIGH and is_soft and found.kind in (_NEAR, _FROM, _BETWEEN):
-        return replace(found, first=first, needs_money=False)  # "budget um die 50" is no bound
+        return found._replace(first=first, needs_money=False)  # "budget um die 50" is no bound
     if kind in (_HIGH, _LOW):  # "no más de unos 50": the bound holds
         return _Cue(first, _BETWEEN if found.kind == _BETWEEN else kind, is_soft=is_soft)
-    return replace(found, first=first) if kind in (_NEAR, _WEAK, _FROM) and found.kind == kind else None
+    return found._replace(first=first) if kind in (_NEAR, _WEAK, _FROM) and found.kind == kind else None
 
 
 def _price(amount: Amount, kind: str, first: int, end: int) -> PricePhrase:
@@ -289,12 +286,11 @@ def _price(amount: Amount, kind: str, first: int, end: int) -> PricePhrase:
 
 def merge(prices: list[PricePhrase]) -> PricePhrase:
     """Merge several price phrases: the first lower and the first upper bound that agree."""
-    merged = NO_PRICE
-    for price in prices:
-        if merged.min is None and price.min is not None and (merged.max is None or price.min <= merged.max):
-            merged = replace(merged, min=price.min)
-        if merged.max is None and price.max is not None and (merged.min is None or merged.min <= price.max):
-            merged = replace(merged, max=price.max)
-        if merged.currency is None:
-            merged = replace(merged, currency=price.currency)
-    return merged
+    (low, high, currency, *_), *others = prices or (NO_PRICE,)
+    for price in others:
+        if low is None and price.min is not None and (high is None or price.min <= high):
+            low = price.min
+        if high is None and price.max is not None and (low is None or low <= price.max):
+            high = price.max
+        currency = currency or price.currency
+    return PricePhrase(low, high, currency, 0, 0)

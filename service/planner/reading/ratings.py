@@ -1,6 +1,5 @@
 """Minimum ratings from the phrases that name them: "4 stars and up", "rated 4.5+", "mindestens 4 Sterne"."""
 
-import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -24,14 +23,11 @@ class Ratings:
     def __init__(self, data: LanguageData) -> None:
         self._patterns = [pattern for _, pattern in data.patterns("rating")]
         self._numbers = data.table("numbers")
-        gates = data.words("word.rating.gates")
-        self._gate = re.compile("|".join(sorted(gates)))  # a text with none of these needs no search
+        self._gates = data.words("word.rating.gates") or {""}  # a text with none of these needs no search
 
     def find(self, words: Words) -> Iterator[Rating]:
         """Yield every rating in order; a number of stars beyond five is none."""
-        if self._gate.search(words.joined) is None:
-            return
-        for pattern in self._patterns:
+        for pattern in self._patterns if any(map(words.joined.__contains__, self._gates)) else ():
             for match in pattern.finditer(words.joined):
                 told = next(group for group in match.groups() if group)
                 stars = float(self._numbers.get(told, told))

@@ -29,6 +29,8 @@ def reader_of(question: Question) -> Reader:
 
     An utterance that tells no language, "42" or "adidas", is in that of the conversation before it.
     """
+    if not question.locale and all(map(_DETECTOR.is_surely_english, question.utterances)):
+        return ENGLISH
     for utterance in reversed(question.utterances):
         language = _DETECTOR.language(utterance, question.language)
         if language:

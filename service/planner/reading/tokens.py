@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 # "d'" and "l'" of "d'occasion" and "l'iphone" are words of their own; numbers keep their marks, letters their digits.
 TOKEN: Final = re.compile(
@@ -53,29 +53,48 @@ class Words:
     """The tokens of a text: `texts` are folded; those of `numbers` begin with a digit and are as Python writes them.
 
     Token i stands at [starts[i], ends[i]) of `source`. `joined` are the tokens parted by spaces, for regular
-    expressions.
+    expressions. `at` is the token at an index, empty outside the text: rules ask for neighbours at every step, and no
+    call of ours is as fast. Most texts have no phrase in them, so that all four are found when the first asks.
     """
 
-    __slots__ = ("_offsets", "at", "ends", "joined", "numbers", "source", "starts", "texts")
+    __slots__ = ("_found", "_offsets", "_text", "at", "ends", "joined", "numbers", "source", "starts", "texts")
+    at: Callable[[int], str]
+    ends: list[int]
+    joined: str
+    starts: list[int]
 
     def __init__(self, source: str, *, umlauts: bool = False, decimal_mark: str = "") -> None:
         self.source = source
         lower = source.lower()
-        is_plain = source.isascii() and not umlauts  # nothing to fold
-        found = list(TOKEN.finditer(lower if len(lower) == len(source) else source))  # "İ" becomes two characters
-        self.starts = [match.start() for match in found]
-        self.ends = [match.end() for match in found]
-        texts = [match.group() for match in found]
-        self.numbers = [at for at, text in enumerate(texts) if text[0].isdigit()]
-        if not is_plain:
+        self._text = lower if len(lower) == len(source) else source  # "İ" becomes two characters
+        self._found = texts = TOKEN.findall(self._text)
+        self.numbers = numbers = [at for at, text in enumerate(texts) if text[0].isdigit()]
+        if umlauts or not source.isascii():
             texts = [fold(text, umlauts) or text for text in texts]  # a lone accent folds to nothing
-        for at in self.numbers:
-            texts[at] = plain_number(found[at].group(), decimal_mark)
-        self.texts = texts
-        # The token at an index, empty outside the text; rules ask for neighbours at every step, and no call is as fast.
-        self.at: Callable[[int], str] = defaultdict(str, enumerate(texts)).__getitem__
-        self.joined = " ".join(texts)
+        elif numbers:
+            texts = texts.copy()
+        for at in numbers:
+            texts[at] = plain_number(self._found[at], decimal_mark)
+        self.texts: list[str] = texts
         self._offsets: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """Find what nobody has asked for yet; a slot that has a value is not looked for here."""
+        if name == "at":
+            self.at = defaultdict(str, enumerate(self.texts)).__getitem__
+        elif name == "joined":
+            self.joined = " ".join(self.texts)
+        elif name in ("starts", "ends"):
+            self._place()
+        else:
+            raise AttributeError(name)
+        return getattr(self, name)
+
+    def _place(self) -> None:
+        """Find where the tokens stand: between them are spaces alone."""
+        index, end = self._text.index, 0
+        self.ends = [end := index(text, end) + len(text) for text in self._found]
+        self.starts = [end - len(text) for end, text in zip(self.ends, self._found, strict=True)]
 
     def touches(self, index: int) -> bool:
         """Tell whether this token and the next one are adjacent."""

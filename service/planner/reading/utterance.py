@@ -10,7 +10,7 @@ from service.planner.reading.amounts import Amounts
 from service.planner.reading.indifferent import Indifference
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
-from service.planner.reading.prices import NO_PRICE, PricePhrase, Prices, merge
+from service.planner.reading.prices import PricePhrase, Prices, merge
 from service.planner.reading.ratings import Ratings
 from service.planner.reading.refusals import CUES, Refusals, RefusedTokens
 from service.planner.reading.tokens import BREAKS, Words
@@ -75,23 +75,23 @@ class Reading:
         self._read_ratings()
         prices, together = self._read_prices()
         self._scan()
-        words = self.words
+        span = self.words.span
         if not (self.taken or self.names or self._lifted):
             return _NOTHING
         if together.min is not None or together.max is not None:
             self._lifted.discard("price")
         return Phrases(
-            prices=tuple(SpokenPrice(p.min, p.max, p.currency, words.span(p.first, p.end)) for p in prices),
+            prices=tuple([SpokenPrice(p.min, p.max, p.currency, span(p.first, p.end)) for p in prices]),
             price_min=together.min,
             price_max=together.max,
             currency=together.currency,
             rating_min=self._rating,
             sort=self._sort,
-            offers=tuple(offer for offer in OFFERS if offer in self._offers),
+            offers=tuple([offer for offer in OFFERS if offer in self._offers]),
             refused=tuple(self._refusals),
             lifted=frozenset(self._lifted),
-            spans=tuple(words.span(*tokens) for tokens in sorted(self._phrases)),
-            names=tuple(words.span(index, index + 1) for index in sorted(self.names)),
+            spans=tuple([span(*tokens) for tokens in sorted(self._phrases)]),
+            names=tuple([span(index, index + 1) for index in sorted(self.names)]),
         )
 
     def take(self, first: int, end: int) -> int:
@@ -121,7 +121,7 @@ class Reading:
         """Return the price phrases, and what they say together."""
         skipped = frozenset(self.taken | self._numbers_of_offers())
         prices = self._language.prices.find(self.words, skipped, self._territory)
-        together = merge(prices) if prices else NO_PRICE
+        together = merge(prices)
         for price in prices:
             self.take(price.first, price.end)
         if prices:
@@ -134,15 +134,16 @@ class Reading:
         numbered = self._language.numbered
         if not self.words.numbers:
             return found
-        for at, text in enumerate(self.words.texts):
-            if (text in numbered.starts or text[0].isdigit()) and (match := numbered.match(self.words, at)):
+        for at in self.words.beginnings(numbered.starts):
+            if match := numbered.match(self.words, at):
                 found.update(range(at, at + match[0]))
         return found
 
     def _take_apart(self) -> None:
         """Take words about the price that stand apart from it: "my budget for the tent is 150"."""
-        for at, text in enumerate(self.words.texts):
-            match = self._language.apart.match(self.words, at) if text in self._language.apart.starts else None
+        apart = self._language.apart
+        for at in [at for at, text in enumerate(self.words.texts) if text in apart.starts]:
+            match = apart.match(self.words, at)
             if match and self.is_free(at, at + match[0]):
                 self.take(at, at + match[0])
 

@@ -38,7 +38,9 @@ _MARK = re.compile(
     r"(?:^|(?<=\s))[,.;:!?(){}\[\]<>|#\"“”\\/*=]+|(?:(?<!\d)[\"“”]|[,.;:!?(){}\[\]<>|#\\/*=])+(?=[\s\"“”]|$)"
     r"|\s[-–—]+(?=\s)|—|--+"
 )
-_SIGNS = re.compile("|".join(map(re.escape, sorted(PHRASES.spelt("word.aside.signs")))))  # of an order
+_SIGNS = sorted(PHRASES.spelt("word.aside.signs"))  # of an order
+_HINTS = _TOLD | _IF | orders.TELLING  # whatever has an aside has one of these words, of these marks or of the signs
+_HINTING = re.compile(f"[{re.escape(orders.SIGNS)}.!?]")
 _SENTENCE = re.compile(r"[.!?]+[\"'”’)]*\s+")
 _QUOTES = frozenset("\"'“‘")
 _TAGS, _JOINS = ("|".join(sorted(PHRASES.words(f"word.aside.{name}"))) for name in ("tags", "joins"))
@@ -57,10 +59,12 @@ def without_asides(question: Question) -> Question:
 def split(question: Question) -> tuple[Question, bool]:
     """Return the question without what is no part of its wish, and whether its newest utterance has no wish at all."""
     texts = [word.text for word in question.words]
+    if _HINTS.isdisjoint(texts) and not any(_HINTING.search(text) or _has_sign(text) for text in question.utterances):
+        return question, False  # as most are
     ordered = _may_order(question, texts)
     strays = any(map(_may_stray, question.utterances))
     if not (ordered or strays) and _IF.isdisjoint(texts):
-        return question, False  # as nearly all are
+        return question, False
     if ordered and _gives_orders_alone(question.text):
         return question, True
     utterances = question.utterances
@@ -92,7 +96,11 @@ def _gives_orders_alone(utterance: str) -> bool:
 def _may_order(question: Question, texts: list[str]) -> bool:
     if not (_TOLD.isdisjoint(texts) or _TELLS.isdisjoint(texts)) or orders.may_speak(texts):
         return True
-    return any(_SIGNS.search(text) is not None or orders.may_have_code(text) for text in question.utterances)
+    return any(_has_sign(text) or orders.may_have_code(text) for text in question.utterances)
+
+
+def _has_sign(text: str) -> bool:
+    return any(map(text.__contains__, _SIGNS))
 
 
 def _may_stray(text: str) -> bool:

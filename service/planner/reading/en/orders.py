@@ -8,6 +8,7 @@ against them. `phrases.txt` has the words, in every language that is read.
 
 import re
 from collections.abc import Callable, Collection
+from functools import lru_cache
 from typing import Final
 
 from service.planner.reading.en.data import PHRASES
@@ -28,7 +29,7 @@ _MINE = PHRASES.words("word.order.mine")
 _ASKS = PHRASES.words("word.order.asks")
 _BEGIN = _DISOBEY | _VERBS | _SHY
 MACHINES: Final = _STRICT | _SOFT
-_TELLING = _STRICT | _DISOBEY | _SOFT
+TELLING: Final = _STRICT | _DISOBEY | _SOFT
 _DENIED = frozenset(("not", "never", "don't", "dont"))
 _ROLES: Final = _STRICT | PHRASES.words("word.order.roles")
 _JOINT = re.compile(r" (?:and|then|but|y|und|et) ")
@@ -52,13 +53,13 @@ _CODE = re.compile(
     r"|[|;]\s*(?:curl|wget|sudo|whoami|(?:rm|cat|ls|nc|sh) [-/]\S+)(?: -\S+)*"
     r"|\b\w+\s*=\s*(?:[\[{][^\]}]*[\]}]+|[a-z]+_[a-z]+)"  # settings
 )
-_SIGNS = frozenset("<{=`|;/($")
-_MARKS = re.compile(r"[<{=`|;]|/\*|://|\w\(|\$\(|\s/\w+/")  # one of these is in all of it
+SIGNS: Final = "<{=`|;/("
+_MARKS = re.compile(r"[<{=`|;]|/\*|://|\w\(|\$\(|\s/\w+/")  # one of these is in all of it, and of SIGNS in each
 
 
 def may_speak(texts: Collection[str]) -> bool:
     """Tell cheaply whether words may speak to a machine."""
-    if _TELLING.isdisjoint(texts):
+    if TELLING.isdisjoint(texts):
         return False
     if not _STRICT.isdisjoint(texts) or not _DISOBEY.isdisjoint(texts):
         return True
@@ -67,7 +68,7 @@ def may_speak(texts: Collection[str]) -> bool:
 
 def may_have_code(text: str) -> bool:
     """Tell cheaply whether a text may have markup or code."""
-    return not _SIGNS.isdisjoint(text) and _MARKS.search(text) is not None
+    return _MARKS.search(text) is not None
 
 
 def code(text: str) -> list[tuple[int, int]]:
@@ -80,13 +81,17 @@ def weight(clause: str, names: Callable[[str], int]) -> int:
 
     A verb that gives an order counts where the clause begins; what is the shopper's own ("reset my password") does not.
     """
+    most, said = _spoken(clause)
+    return most - (_NAMED if most >= SURE else 1) * names(said) if most else 0
+
+
+@lru_cache(maxsize=64)  # of the question at hand: whoever asks of a clause asks again
+def _spoken(clause: str) -> tuple[int, str]:
+    """Return a clause's weight before what it names counts against it, and where it may name that."""
     folded = fold(clause)
     halves = _JOINT.split(folded, maxsplit=1)
     most = max(map(_addressed, (folded, *halves) if len(halves) > 1 else halves))
-    if not most:
-        return 0
-    said = _OTHERS.split(folded, maxsplit=1)[0] if most >= NEARLY else folded
-    return most - (_NAMED if most >= SURE else 1) * names(said)
+    return most, _OTHERS.split(folded, maxsplit=1)[0] if most >= NEARLY else folded
 
 
 def _addressed(clause: str) -> int:
