@@ -17,7 +17,8 @@ import uvloop
 from pydantic import ValidationError
 
 from service.api.api_keys import ApiKeysError
-from service.api.app import create_app, replica_pool, wire
+from service.api.app import SHED_PATHS, create_app, replica_pool, wire
+from service.api.door import Door
 from service.api.observation import OUTCOMES_PATH
 from service.api.outcome_log import OutcomeLogError
 from service.api.protocol import HttpProtocol
@@ -107,6 +108,7 @@ def http_protocol(settings: Settings, services: Services) -> type[HttpProtocol]:
         max_connections=min(http.max_connections, descriptor_budget(http.max_connections)),
         on_refusal=staticmethod(services.observer.refused),
         behind=frozenset((OUTCOMES_PATH,)),
+        door=Door(services.load_shedder, services.observer, services.drain, services.request_ids, SHED_PATHS),
     )
 
 

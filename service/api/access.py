@@ -6,7 +6,6 @@ A refusal here costs next to nothing: no body is read, and nothing is parsed.
 import hmac
 import ipaddress
 import math
-import time
 from collections.abc import Collection
 from functools import lru_cache, partial
 
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.api_keys import ApiKeys, Caller
 from service.api.callers import Address, Callers, UnknownCallerError, network_of
+from service.api.door import BUSY, TURNED_AWAY
 from service.api.problems import problem_response
 from service.api.rates import RateLimiter
 from service.gateway.load_shedder import LoadShedder
@@ -70,10 +70,8 @@ class Access:
             return await _refuse(*refusal, scope, receive, send)
         if path not in self._limited:
             return await self._app(scope, receive, send)
-        state, now = scope["state"], time.monotonic()
-        if not self._load_shedder.admits(now - state.get("arrived", now), is_fresh=state.get("is_fresh", False)):
-            detail = "More comes in than this host can even turn down with a plan by rule. Try again in a second."
-            return await _refuse(503, detail, _RETRY_AFTER, scope, receive, send)
+        if TURNED_AWAY in scope["state"] or not self._load_shedder.is_open:
+            return await _refuse(503, BUSY, _RETRY_AFTER, scope, receive, send)
         with self._load_shedder:
             return await self._app(scope, receive, send)
 

@@ -67,6 +67,7 @@ logger = logging.getLogger(__name__)
 
 _FIRST = Question.parse("red shoes")
 POSTED = (*JSON_PATHS, ANSWER_PATH, OUTCOMES_PATH)
+SHED_PATHS = (PLAN_PATH, ANSWER_PATH, SHOP_PATH)  # refused where more comes in than is handled
 
 
 def settings_source(settings: Settings) -> ModelSource:
@@ -260,7 +261,7 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         load_shedder=services.load_shedder,
         control_token=settings.auth.control_token.get_secret_value(),
         guarded=(*POSTED, METRICS_PATH),
-        limited=(PLAN_PATH, ANSWER_PATH, SHOP_PATH),
+        limited=SHED_PATHS,
         local=LOCAL_PATHS,
     )
     allowed = settings.http.allowed_origins

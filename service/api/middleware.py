@@ -14,7 +14,7 @@ from service.gateway.drain import Drain
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _JSON_TYPE = re.compile(rb"application/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
-_SAFE_HEADERS = [
+SAFE_HEADERS = [
     (name.encode(), value.encode())
     for name, value in {
         "content-security-policy": (
@@ -56,10 +56,9 @@ class RequestContext:
         state = scope.setdefault("state", {})
         started = state.get("arrived") or time.monotonic()  # its turn may have come later
         headers = dict(reversed(scope["headers"]))  # of repeated headers the first counts
-        given = headers.get(b"x-request-id", b"")
-        request_id, callers_id = self._ids.new(), given.decode("ascii") if _REQUEST_ID.fullmatch(given) else ""
+        request_id, callers = self._ids.new(), callers_id(headers.get(b"x-request-id", b""))
         state |= {"request_id": request_id, "started": started, "headers": headers}
-        state["log"] = {"callers_request_id": callers_id} if callers_id else {}
+        state["log"] = {"callers_request_id": callers} if callers else {}
         state["route"] = scope["path"] if scope["path"] in self._paths else "-"
         status = 0
 
@@ -67,7 +66,7 @@ class RequestContext:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._add_headers(message, request_id, callers_id)
+                self._add_headers(message, request_id, callers)
                 if "experiment" in state:
                     message["headers"].append((b"x-experiment", state["experiment"]))
             await send(message)
@@ -81,13 +80,13 @@ class RequestContext:
             asyncio.get_running_loop().call_soon(self._observer.ended, scope, status, seconds)
         return None
 
-    def _add_headers(self, message: Message, request_id: str, callers_id: str) -> None:
+    def _add_headers(self, message: Message, request_id: str, callers: str) -> None:
         headers: list[tuple[bytes, bytes]] = message["headers"]
         given = {name for name, _ in headers}
         headers.append((b"x-request-id", request_id.encode("ascii")))
-        if callers_id:
-            headers.append((b"x-callers-request-id", callers_id.encode("ascii")))
-        headers += [header for header in _SAFE_HEADERS if header[0] not in given]
+        if callers:
+            headers.append((b"x-callers-request-id", callers.encode("ascii")))
+        headers += [header for header in SAFE_HEADERS if header[0] not in given]
         if self._drain.draining and b"connection" not in given:
             headers.append((b"connection", b"close"))
 
@@ -129,6 +128,11 @@ class JsonBody:
         headers = {"connection": "close"} if status == 413 else None
         response = problem_response(scope["state"]["request_id"], status, detail, headers=headers)
         await response(scope, receive, send)
+
+
+def callers_id(given: bytes) -> str:
+    """Return the id that a caller gave its request; "" where it gave none, or one that no log should have."""
+    return given.decode("ascii") if _REQUEST_ID.fullmatch(given) else ""
 
 
 def replay(body: bytes, receive: Receive) -> Receive:

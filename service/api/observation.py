@@ -62,6 +62,14 @@ class Observer:
             self._metrics.shed()
         logger.info("refused", extra={"request_id": request_id, "status": status})
 
+    def turned_away(self, request_id: str, method: str, path: str, waited: float) -> None:
+        """Record a request that was refused before it began, after so many seconds."""
+        if path == PLAN_PATH:
+            self._metrics.arrived()
+            self._metrics.shed()
+        fields = {"request_id": request_id, "status": 503, "milliseconds": round(waited * 1000, 2)}
+        logger.info(f"{method} {path}", extra=fields)
+
     def _count(self, status: int, seconds: float, planned: Planned | None) -> None:
         if status == 200 and planned is not None:
             self._metrics.planned(_outcome(planned, seconds))

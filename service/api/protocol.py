@@ -16,6 +16,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from service.api.arrival import waited_seconds
+from service.api.door import Door
 from service.api.problems import problem_response
 from service.api.request_head import objection_to_head
 from service.api.turnstile import Turnstile
@@ -41,6 +42,7 @@ class HttpProtocol(HttpToolsProtocol):
     behind: ClassVar[Collection[str]] = ()  # paths whose requests begin when no other waits
     idle: ClassVar[dict["HttpProtocol", None]] = {}  # connections whose request has not begun, in order of age
     turnstile: ClassVar[Turnstile] = Turnstile()
+    door: ClassVar[Door | None] = None
 
     @staticmethod
     def on_refusal(request_id: str, status: int) -> None:
@@ -211,13 +213,27 @@ class HttpProtocol(HttpToolsProtocol):
         waited = waited_seconds(self.transport) if self._reads else 0.0  # else it was pipelined, and its turn comes now
         cycle.scope["state"] |= {"arrived": time.monotonic() - waited, "is_fresh": self._is_fresh}
         self._is_fresh = False
-        begin = partial(super()._start_asgi_task, cycle, app)
         if cycle.scope["path"] in HEALTH_PATHS:
-            begin()
+            super()._start_asgi_task(cycle, app)
         elif cycle.scope["path"] in self.behind:
-            self.turnstile.enter_behind(begin, len(cycle.body))
+            self.turnstile.enter_behind(partial(super()._start_asgi_task, cycle, app), len(cycle.body))
         else:
-            self.turnstile.enter(begin, len(cycle.body))
+            client = self.client[0] if self.client else ""
+            self.turnstile.enter(partial(self._begin, cycle, app), len(cycle.body), client)
+
+    def _begin(self, cycle: RequestResponseCycle, app: Any) -> bool:
+        """Start the application; return False where nobody waits any more, or the request is turned away."""
+        if cycle.disconnected:
+            return False
+        if self.door is None or (refused := self.door.refusal(cycle)) is None:
+            super()._start_asgi_task(cycle, app)
+            return True
+        cycle.response_started = cycle.response_complete = True
+        self.transport.write(refused.text)
+        if refused.is_last:
+            self.transport.close()
+        cycle.on_response()
+        return False
 
     def _objection(self) -> tuple[int, str] | None:
         """Return status and words for a head that is refused, or that there is no room for."""

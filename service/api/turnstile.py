@@ -2,21 +2,23 @@
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 _MOST_A_TURN = 8  # requests that begin in a turn of the event loop, however many connections it has;
 _FEWEST_A_TURN = 2  # and where others keep the processor and a turn takes longer than it should, as few as this
 _TURN_SECONDS = 0.012
+_MOST_TURNED_AWAY = 64  # in a turn, of requests that come too late to begin: each costs a tenth of one that does
 _ORDINARY_BYTES = 256  # of a body; a longer one may cost the rules so many times as much, and counts as so many
 
 
 class Turnstile:
-    """Lets a few requests begin in one turn of the event loop; the others wait, first come, first served.
+    """Lets a few requests begin in one turn of the event loop; the others wait, clients in turn, each in its order.
 
     Without it a turn grows with the number of busy connections, and new ones, of which libuv accepts one for each
     listener and turn, wait for seconds. How many begin follows what turns take (additive increase, multiplicative
-    decrease): a health check waits for some turns, and on a busy machine each would be longer.
+    decrease): a health check waits for some turns, and on a busy machine each would be longer. Whoever sends hundreds
+    at once waits for them alone: another client's next one begins after one of each client's.
 
     What enters behind (shoppers' events) begins one a turn, after whatever else waits: a plan never waits for more than
     one of them, and however many plans there are, events go on.
@@ -24,18 +26,22 @@ class Turnstile:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._waiting: deque[tuple[Callable[[], object], int]] = deque()
+        self._waiting: OrderedDict[str, deque[tuple[Callable[[], object], int]]] = OrderedDict()  # whose is next first
         self._behind: deque[tuple[Callable[[], object], int]] = deque()
         self._allowed = self._left = _MOST_A_TURN
+        self._turned_away = 0  # in this turn
         self._since: float | None = None  # this turn's start; None between turns
 
-    def enter(self, begin: Callable[[], object], body_bytes: int = 0) -> None:
-        """Call `begin` now, or as soon as its turn comes; a long body takes the places of several."""
+    def enter(self, begin: Callable[[], object], body_bytes: int = 0, client: str = "") -> None:
+        """Call `begin` now, or as soon as its turn comes; a long body takes the places of several.
+
+        Where `begin` returns False it has turned the request away, which takes no place.
+        """
         self._start_turn()
         if self._left > 0:
             self._begin(begin, body_bytes)
         else:
-            self._waiting.append((begin, body_bytes))
+            self._waiting.setdefault(client, deque()).append((begin, body_bytes))
 
     def enter_behind(self, begin: Callable[[], object], body_bytes: int = 0) -> None:
         """Call `begin` in one of the next turns, behind whatever waits or comes meanwhile."""
@@ -48,16 +54,28 @@ class Turnstile:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _begin(self, begin: Callable[[], object], body_bytes: int) -> None:
-        self._left -= 1 + body_bytes // _ORDINARY_BYTES
-        begin()
+        if begin() is False and self._turned_away < _MOST_TURNED_AWAY:
+            self._turned_away += 1
+        else:
+            self._left -= 1 + body_bytes // _ORDINARY_BYTES
 
     def _turn(self) -> None:
         assert self._since is not None
         is_slow = self._clock() - self._since > _TURN_SECONDS
         self._allowed = max(self._allowed // 2, _FEWEST_A_TURN) if is_slow else min(self._allowed + 1, _MOST_A_TURN)
-        self._left, self._since = self._allowed, None
+        self._left, self._turned_away, self._since = self._allowed, 0, None
+        if self._waiting:
+            self._start_turn()
         while self._waiting and self._left > 0:
-            self.enter(*self._waiting.popleft())
+            self._begin(*self._next())
         if self._behind:
             self._start_turn()
             self._begin(*self._behind.popleft())
+
+    def _next(self) -> tuple[Callable[[], object], int]:
+        """Take out the oldest of the client whose last one began longest ago."""
+        client, waiting = self._waiting.popitem(last=False)
+        first = waiting.popleft()
+        if waiting:
+            self._waiting[client] = waiting
+        return first

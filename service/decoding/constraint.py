@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 _BITS_A_WORD = 32
 _NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 _SILENT = 0
+_GOES_ON = (0x80, 0xBF)  # bytes of UTF-8 after a character's first
 _LIMITS = LLParserLimits(verbose_errors=False)  # verbose errors would quote the shopper's words
 
 
@@ -115,7 +116,7 @@ class GrammarConstraint:
             return []
         forced: list[int] = self._matcher.compute_ff_tokens()
         if not self._special.isdisjoint(forced):  # the words "<|im_end|>" are read as that token, and then refused
-            forced = self._tokenizer.greedy_tokenize(self._matcher.compute_ff_bytes().decode(errors="ignore"))
+            forced = self._spelt(self._matcher.compute_ff_bytes())
         if forced or not look:
             return forced
         legal = self.legal()
@@ -134,6 +135,16 @@ class GrammarConstraint:
 
     def finished(self) -> bool:
         return self._matcher.is_stopped() or (self._matcher.is_accepting() and not self.legal().size)
+
+    def _spelt(self, forced: bytes) -> list[int]:
+        """Return tokens that spell what must come next.
+
+        None in the middle of a character, which no text begins with: the mask says how it goes on.
+        """
+        if forced[:1] and _GOES_ON[0] <= forced[0] <= _GOES_ON[1]:
+            return []
+        spelt: list[int] = self._tokenizer.greedy_tokenize(forced.decode(errors="ignore"))
+        return spelt
 
     def _read_mask(self) -> NDArray[np.int64]:
         if self._matcher.is_stopped():

@@ -8,7 +8,7 @@ import asyncio
 import resource
 import sys
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +20,7 @@ _TICKS_A_LOOK = 25  # at the memory
 # So many that come late one after another, for so long, each behind that many others, say that a queue stands; fewer
 # say that the machine had a hiccup. For some time after a refusal each of them says that it still does.
 _STANDING, _STANDING_SECONDS, _AGAIN_SECONDS = 64, 1.0, 10.0
+_MOST_QUEUES = 1024  # of clients that are remembered; the one heard of least lately is forgotten
 
 
 class _Queue:
@@ -75,6 +76,7 @@ class LoadShedder:
         self._cost = _FIRST_COST
         self._lag = 0.0
         self._queues = {True: _Queue(), False: _Queue()}  # of connections, and of requests on those that are accepted
+        self._own_queues: OrderedDict[tuple[str, bool], _Queue] = OrderedDict()  # the same of each client
 
     @property
     def is_open(self) -> bool:
@@ -82,14 +84,24 @@ class LoadShedder:
             return False
         return self._inside < _FEWEST or max(self._inside * self._cost, self._lag) < self._seconds
 
-    def admits(self, waited: float, *, is_fresh: bool = False) -> bool:
+    def admits(self, waited: float, *, is_fresh: bool = False, client: str = "") -> bool:
         """Tell whether a request is handled that waited so many seconds for the event loop, `is_fresh` to be accepted.
 
         Whoever waits in the kernel or for a turn is not inside, and the loop need not be late: where more come than are
-        handled, each answer would come later than the one before, and none in time.
+        handled, each answer would come later than the one before, and none in time. A client whose own requests are
+        too many is told so although others', which pass it, are in time.
         """
-        stands = self._queues[is_fresh].stands(time.monotonic(), waited, self._seconds)
-        return self.is_open and not stands
+        now, own = time.monotonic(), self._own_queue(client, is_fresh=is_fresh)
+        queues = (self._queues[is_fresh], own)
+        stands = [queue.stands(now, waited, self._seconds) for queue in queues]  # each learns of it
+        return self.is_open and not any(stands)
+
+    def _own_queue(self, client: str, *, is_fresh: bool) -> _Queue:
+        queue = self._own_queues.setdefault((client, is_fresh), _Queue())
+        self._own_queues.move_to_end((client, is_fresh))
+        if len(self._own_queues) > _MOST_QUEUES:
+            self._own_queues.popitem(last=False)
+        return queue
 
     async def watch(self) -> None:
         """Measure the event loop's lag, and now and then the memory, until cancelled."""

@@ -8,7 +8,7 @@ or a facet costs one decoding decision.
 import json
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -102,7 +102,7 @@ class Vocabulary(BaseModel):
         """Read a file, or the file of a model folder. Raises VocabularyError."""
         path = vocabulary_file(path)
         try:
-            return cls.model_validate(json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats))
+            return _vocabulary(path.read_text(encoding="utf-8"))
         except OSError as error:
             shipped = SHIPPED_MODEL / FILE_NAME
             raise VocabularyError(
@@ -207,6 +207,12 @@ class Vocabulary(BaseModel):
     def section_words(self) -> frozenset[str]:
         """The words that end a facet's value."""
         return frozenset((*self.facet_of_word, *self.vertical_of_word, PART_WORD, SHARED_WORD, REFUSED_WORD))
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(text: str) -> Vocabulary:
+    """Return one object for one text: equal ones were compared field by field at every question's grammar."""
+    return Vocabulary.model_validate(json.loads(text, object_pairs_hook=_without_repeats))
 
 
 def vocabulary_file(path: Path) -> Path:

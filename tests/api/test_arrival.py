@@ -109,10 +109,10 @@ async def test_a_queue_that_stands_is_refused_and_health_is_not(
 async def test_it_is_told_whether_a_request_is_its_connections_first(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[bool, bool]] = []
+    seen: list[tuple[bool, bool, str]] = []
 
-    def admits(_: LoadShedder, waited: float, *, is_fresh: bool = False) -> bool:
-        seen.append((waited >= LATE - 0.01, is_fresh))
+    def admits(_: LoadShedder, waited: float, *, is_fresh: bool = False, client: str = "") -> bool:
+        seen.append((waited >= LATE - 0.01, is_fresh, client))
         return True
 
     monkeypatch.setattr(LoadShedder, "admits", admits)
@@ -121,4 +121,4 @@ async def test_it_is_told_whether_a_request_is_its_connections_first(
         for _ in range(2):
             await asked_while_the_loop_was_busy(port, request, connection=kept)
             kept.setblocking(True)
-    assert seen == [(True, True), (True, False)]
+    assert seen == [(True, True, "127.0.0.1"), (True, False, "127.0.0.1")]

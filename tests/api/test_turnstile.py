@@ -75,3 +75,40 @@ async def test_what_nobody_waits_for_begins_behind_plans_and_is_never_shut_out()
         assert "event" not in turn[:-1], "plans that wait begin first"
     assert begun.count("event") == 3
     assert begun.index("event") < begun.count("plan"), "however many plans there are, events go on"
+
+
+async def test_clients_take_turns_so_that_nobody_waits_for_hundreds_of_another() -> None:
+    turnstile, begun = Turnstile(lambda: 0.0), list[str]()
+    for number in range(200):
+        turnstile.enter(partial(begun.append, f"flood {number}"), client="flood")
+    for number in range(3):
+        turnstile.enter(partial(begun.append, f"other {number}"), client="other")
+    first = len(begun)
+    while len(begun) < 203:
+        await asyncio.sleep(0)
+    later = begun[first:]
+    assert [at for at, name in enumerate(later) if name.startswith("other")] == [1, 3, 5]
+    for client in ("flood", "other"):
+        own = [int(name.split()[1]) for name in begun if name.startswith(client)]
+        assert own == sorted(own), "each in its order"
+
+
+async def test_what_is_turned_away_takes_no_place_but_not_without_end() -> None:
+    """A queue of thousands that come too late stood for seconds where eight of them were told so in a turn."""
+    turnstile, begun = Turnstile(lambda: 0.0), list[str]()
+
+    def refuse() -> bool:
+        begun.append("refused")
+        return False
+
+    for _ in range(8):
+        turnstile.enter(partial(begun.append, "plan"))
+    for _ in range(100):
+        turnstile.enter(refuse)
+    turnstile.enter(partial(begun.append, "plan"))
+    assert begun == ["plan"] * 8
+    await asyncio.sleep(0)
+    assert begun[8:].count("refused") == 64 + 8
+    await asyncio.sleep(0)
+    assert begun[-1] == "plan"
+    assert len(begun) == 109

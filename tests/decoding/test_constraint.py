@@ -33,6 +33,23 @@ def test_words_that_are_written_as_a_special_token_are_spelt() -> None:
     assert made.decode(tokens) == "gabc def a"
 
 
+def test_words_of_a_special_token_behind_half_a_character_are_spelt() -> None:
+    """Choosing among words, a model may choose the first byte of a shoe: what follows is no text until the shoe is."""
+    alphabet = ["<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    bytes_alone = Tokenizer(models.BPE(vocab={letter: at for at, letter in enumerate(alphabet)}, merges=[]))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    bytes_alone.add_special_tokens(["<eos>", "abc def"])
+    constraint = GrammarCompiler(bytes_alone.to_str(), EOS).compile('start: ("g" | "👟") "abc def"')
+
+    chosen = bytes_alone.encode("👟").ids[:1]
+    constraint.accept(chosen)
+    chosen += accept_forced(constraint, 100)
+
+    assert constraint.finished()
+    assert bytes_alone.decode(chosen) == "👟abc def"
+
+
 def test_a_token_that_could_go_on_is_held_back_at_the_boundary() -> None:
     constraint = compile_grammar('start: "e" "ab" ("c" | "f")')
 

@@ -161,12 +161,14 @@ class Late:
         self.shedder = LoadShedder(seconds=0.1)
         monkeypatch.setattr("service.gateway.load_shedder.time.monotonic", lambda: self.now)
 
-    def come(self, count: int, waited: float, seconds: float = 0.0, *, is_fresh: bool = True) -> list[bool]:
+    def come(
+        self, count: int, waited: float, seconds: float = 0.0, *, is_fresh: bool = True, client: str = ""
+    ) -> list[bool]:
         """Return who is admitted of so many, who come within these seconds."""
         admitted = []
         for _ in range(count):
             self.now += seconds / count
-            admitted.append(self.shedder.admits(waited, is_fresh=is_fresh))
+            admitted.append(self.shedder.admits(waited, is_fresh=is_fresh, client=client))
         return admitted
 
 
@@ -226,3 +228,21 @@ def test_where_the_door_is_closed_nobody_is_admitted_however_early(monkeypatch: 
     late = Late(monkeypatch)
     monkeypatch.setattr(LoadShedder, "is_open", False)
     assert late.come(1, 0.0) == [False]
+
+
+def test_a_flood_is_told_though_others_pass_it_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients take turns: whoever sends little waits for nobody, and would hide that the flood's queue stands."""
+    late = Late(monkeypatch)
+    admitted = []
+    for number in range(200):
+        admitted += late.come(1, 3.0, 0.02, client="flood")
+        assert late.come(1, 0.01, client=f"shopper {number % 5}") == [True]
+    assert admitted.count(False) > 100
+
+
+def test_so_many_clients_queues_are_remembered_and_the_newest_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    for number in range(1100):
+        late.come(1, 0.0, client=str(number))
+    assert len(late.shedder._own_queues) == 1024
+    assert list(late.shedder._own_queues)[-1] == ("1099", True)

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.operations import operations
 from service.planner.grammar import plan_grammar
 from service.planner.making.completion import complete_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
-from service.planner.vocabulary import shipped_vocabulary
+from service.planner.vocabulary import SHIPPED_MODEL, Vocabulary, shipped_vocabulary
 from tests.planner.walks import byte_tokenizer, questions, random_walk
 
 SHIPPED = shipped_vocabulary()
@@ -115,3 +116,11 @@ def test_every_question_has_a_grammar(query: str) -> None:
     question = Question.parse(query)
     first = question.words[0].text
     assert _admits(question, f" find Type {first} Any")
+
+
+def test_a_vocabulary_that_was_read_twice_is_not_compared_at_every_question() -> None:
+    """It was: 57 comparisons of its parts at each question that the model was asked."""
+    first, again = Vocabulary.load(SHIPPED_MODEL), Vocabulary.load(SHIPPED_MODEL)
+    plan_grammar(SHOES, first)
+
+    assert operations(lambda: plan_grammar(SHOES, again)) == operations(lambda: plan_grammar(SHOES, first))

@@ -12,7 +12,7 @@ from infra.fleet import sizing
 from infra.fleet.policies import ACTION_EVERY_SECONDS, Metrics, Signal, percent_change
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
-from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.fleet.fleets import PROCESSORS, dev_fleet
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 ORDINARY = datetime(2027, 3, 1, tzinfo=UTC)
@@ -155,6 +155,29 @@ def test_a_group_that_stands_in_grows_where_the_others_are_full_and_stays_while_
     assert settled(2.5, 30, least) == most
     assert settled(0.6, 3600, most) == most
     assert settled(0.2, 3600, most) < most
+
+
+def test_a_group_that_stands_in_doubles_at_each_step_however_small_it_may_become() -> None:
+    small = dev_fleet(PROCESSORS)
+    law = ScalingLaw.for_group(small, small.groups[-1])
+    assert law.maximum == 2 * law.minimum
+    steps = [policy.steps for policy in law.steps if policy.signal == Signal.OTHERS_WORK]
+    assert [step.percent for step in steps[0]] == [100, 100, 100]
+
+
+def test_a_group_that_stands_in_is_calm_by_what_the_others_are_to_run_at() -> None:
+    """Its own target is higher: by that it would shrink while the chips are still at theirs."""
+    others, own = (sizing.target_utilisation(PRIME_DAY, group) for group in (PRIME_DAY.groups[0], STANDS_IN))
+    assert others < own
+    calm = dict(STANDING_IN.removal.calm_below)
+    assert calm[Signal.OTHERS_WORK] == pytest.approx(calm[Signal.WORK] * others / own, abs=0.001)
+
+
+def test_no_threshold_of_a_share_has_more_than_six_decimals() -> None:
+    odd = dev_fleet({"slo.model_goal": 0.93123456})
+    for policy in ScalingLaw.for_group(odd, odd.groups[0]).steps:
+        if policy.signal == Signal.BY_RULE:
+            assert [step.above for step in policy.steps] == [0.068765, 0.137531, 0.2]
 
 
 def test_no_group_that_is_sized_for_the_load_watches_the_others() -> None:
