@@ -91,7 +91,8 @@ def _without_remark(text: str, clause: Span, *, follows: bool) -> list[Span]:
     spans = sorted(set(phrases.spans).difference(refusal.span for refusal in phrases.refused))
     rest = _outside(said, spans)
     texts = _WORD.findall(rest)
-    if not texts or not (_is_remark(texts, rest, follows=follows) or (spans and all(map(_is_beside, texts)))):
+    is_remark = _is_remark(texts, rest, follows=follows) or (bool(spans) and all(map(_is_beside, texts)))
+    if len(texts) < _FEWEST or not is_remark:
         return [clause]
     kept = [(start + first, start + last) for first, last in spans]
     says = ENGLISH.phrases(" , ".join(text[slice(*span)] for span in kept))
@@ -100,8 +101,6 @@ def _without_remark(text: str, clause: Span, *, follows: bool) -> list[Span]:
 
 def _is_remark(texts: list[str], said: str, *, follows: bool) -> bool:
     """Tell whether words are of a deal alone, some of which tell of one, or a sentence about people."""
-    if len(texts) < _FEWEST:
-        return False
     tells = not _TELLS.isdisjoint(texts) or not (_RETURNS.isdisjoint(texts) or _IF_EVER.isdisjoint(texts))
     if not all(map(_is_beside, texts)):
         return (tells or follows) and _is_about_people(texts, said, tells=tells)
