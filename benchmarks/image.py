@@ -10,6 +10,7 @@ it says which file is not. Where buildah or debootstrap lacks, nothing is built,
 
 import argparse
 import filecmp
+import io
 import json
 import os
 import platform
@@ -21,9 +22,9 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import file_digest
+from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from benchmarks.wheels import pinned
 from service.weights.base_weights import WHEEL
@@ -139,20 +140,31 @@ class Store:
 
 def differences(one: Path, other: Path) -> list[str]:
     """Return the files that two archives of images have differently, a line each."""
-    found = []
+    found: list[str] = []
     with tarfile.open(one) as first, tarfile.open(other) as second:
         for layer, again in zip(_layers(first), _layers(second), strict=True):
             if layer == again:
                 continue
             with _opened(first, layer) as left, _opened(second, again) as right:
                 found += _different(left, right)
+        if _config(first) != _config(second):
+            found.append(f"the configuration: {_config(first)} and {_config(second)}")
     return found
 
 
 def _layers(archive: tarfile.TarFile) -> list[str]:
-    (image,) = json.load(_file(archive, archive.getmember("manifest.json")))
-    names: list[str] = image["Layers"]
+    names: list[str] = _manifest(archive)["Layers"]
     return names
+
+
+def _config(archive: tarfile.TarFile) -> str:
+    return _file(archive, archive.getmember(_manifest(archive)["Config"])).read().decode()
+
+
+def _manifest(archive: tarfile.TarFile) -> dict[str, Any]:
+    image: dict[str, Any]
+    (image,) = json.load(_file(archive, archive.getmember("manifest.json")))
+    return image
 
 
 def _opened(archive: tarfile.TarFile, layer: str) -> tarfile.TarFile:
@@ -215,9 +227,11 @@ def make(folder: Path, work: Path, base: str | None) -> Path:
         arguments = FOR_A_CPU | {"BASE": base, "REVISION": revision}
         archives = []
         for turn in ("first", "second"):
-            image = store.build(f"localhost/peakplan:{turn}", arguments, epoch=int(epoch), context=context)
-            archives.append(work / f"{turn}.tar")
-            store.buildah("push", "--quiet", image, f"docker-archive:{archives[-1]}:peakplan:{VERSION}")
+            image = store.build("localhost/peakplan", arguments, epoch=int(epoch), context=context)
+            pushed = work / "pushed.tar"
+            store.buildah("push", "--quiet", image, f"docker-archive:{pushed}:peakplan:{VERSION}")
+            archives.append(without_chance(pushed, work / f"{turn}.tar"))
+            pushed.unlink()
     finally:
         store.empty()
     if not filecmp.cmp(*archives, shallow=False):
@@ -226,6 +240,31 @@ def make(folder: Path, work: Path, base: str | None) -> Path:
     with made.open("wb") as file:
         subprocess.run(["gzip", "--no-name", "--stdout", archives[0]], stdout=file, check=True)
     return made
+
+
+def without_chance(pushed: Path, archive: Path) -> Path:
+    """Write an archive anew without the names that buildah drew for its containers, and return it."""
+    with tarfile.open(pushed) as source, tarfile.open(archive, "w", format=tarfile.USTAR_FORMAT) as target:
+        image = _manifest(source)
+        config = json.load(_file(source, source.getmember(image["Config"])))
+        config.pop("container", None)
+        for part in ("config", "container_config"):
+            config.get(part, {}).pop("Hostname", None)
+        text = json.dumps(config, sort_keys=True).encode()
+        named = {"Config": f"{sha256(text).hexdigest()}.json", "RepoTags": [f"peakplan:{VERSION}"]}
+        _add(target, named["Config"], len(text), io.BytesIO(text))
+        for layer in dict.fromkeys(image["Layers"]):
+            member = source.getmember(layer)
+            _add(target, layer, member.size, _file(source, member))
+        manifest = json.dumps([named | {"Layers": image["Layers"]}]).encode()
+        _add(target, "manifest.json", len(manifest), io.BytesIO(manifest))
+    return archive
+
+
+def _add(archive: tarfile.TarFile, name: str, size: int, file: IO[bytes]) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    archive.addfile(member, file)
 
 
 def main() -> int:

@@ -22,11 +22,12 @@ def layer(files: dict[str, tuple[bytes, int]]) -> bytes:
     return packed.getvalue()
 
 
-def archive(path: Path, *layers: bytes) -> Path:
-    """Write an archive as `buildah push` does."""
+def archive(path: Path, *layers: bytes, drawn: str = "") -> Path:
+    """Write an archive as `buildah push` does; `drawn` is what it calls its container."""
+    config = json.dumps({"container": drawn, "config": {"Hostname": drawn, "User": "10001"}}).encode()
     named = {f"{hashlib.sha256(text).hexdigest()}.tar": (text, 0) for text in layers}
-    manifest = json.dumps([{"Layers": list(named)}]).encode()
-    path.write_bytes(layer({"manifest.json": (manifest, 0), **named}))
+    manifest = json.dumps([{"Config": "c.json", "RepoTags": ["localhost/any"], "Layers": list(named)}]).encode()
+    path.write_bytes(layer({"manifest.json": (manifest, 0), "c.json": (config, 0), **named}))
     return path
 
 
@@ -71,6 +72,20 @@ def test_what_two_images_have_differently_is_named(tmp_path: Path) -> None:
     ]
     assert found[0] == "a: other bytes"
     assert found[1].endswith("1 2 "), "its size and time"
+
+
+def test_what_buildah_draws_is_in_no_archive(tmp_path: Path) -> None:
+    """The name of a container and its host differ from build to build, and nothing reads them."""
+    same = layer({"etc/passwd": (b"root", 1)})
+    pushed = [archive(tmp_path / f"{drawn}.tar", same, drawn=drawn) for drawn in ("a", "b")]
+    assert "the configuration" in image.differences(*pushed)[0]
+    one, other = (image.without_chance(each, each.with_suffix(".again")) for each in pushed)
+    assert one.read_bytes() == other.read_bytes()
+    assert image.differences(one, other) == []
+    with tarfile.open(one) as kept:
+        (manifest,) = json.load(kept.extractfile("manifest.json"))  # type: ignore[arg-type]
+        assert manifest["RepoTags"] == [f"peakplan:{image.VERSION}"]
+        assert json.load(kept.extractfile(manifest["Config"])) == {"config": {"User": "10001"}}  # type: ignore[arg-type]
 
 
 def test_wheels_are_those_of_the_image_s_python() -> None:
