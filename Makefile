@@ -290,7 +290,7 @@ siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (60
 	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)
 	$(BIN)/python -m benchmarks.readme
 
-dist: $(VENV)/test.stamp ## the service's and the client's wheel, the npm package, sources and SBOMs into dist, each package the same bytes twice
+dist: $(VENV)/test.stamp ## the service's and the client's wheel, the npm package, the container image (where buildah is; IMAGE_BASE= a base of yours), sources and SBOMs into dist, each the same bytes twice
 	.ci/release dist
 
 sign: $(VENV)/test.stamp ## sources, both wheels, the npm package, native libraries and SBOMs into dist, their digests signed with the SSH key KEY=; checks that kernels are what their sources make

@@ -7,11 +7,16 @@ tail's own business.
 
     python -m benchmarks.metamorphic            # counts by kind, and the heads that changed; a minute
     python -m benchmarks.metamorphic --rules    # plans by rule
+    python -m benchmarks.metamorphic --remarks  # tails about the deal, by what they say; writes nothing
 
 `around/first.json` and `around/fresh.json` were worked on. `around/unseen.json`, other wishes, tails and orders, was
 written before what it asks about was mended, by the same hand, and no rule was made from it. `around/another.json` is
 by a hand that had seen neither those sets nor what reads them: at first sight 6 of 100 tails and 4 of 40 orders changed
 a head with the model, 20 and 1 by rule; it was worked on since. None of any has been exchanged since.
+
+`around/remarks.json` has 224 tails about bringing, wrapping, paying, hearing of it, returning or thanking, in
+four lots by the hand that wrote `reading/en/remarks.py`: two before that was written, two meanwhile. Without it
+0.26 to 0.36 of a lot's tails change a head by rule; of the later two 0.19 and 0.31 did at first sight.
 """
 
 import argparse
@@ -32,6 +37,7 @@ from service.settings.choices import SHIPPED_MODEL
 
 FIGURE = Path("docs/figures/metamorphic.json")
 _AROUND = Path(__file__).with_name("around")
+REMARKS = "remarks"
 SETS = ("first", "fresh", "unseen", "another")
 _ORDERED = 40  # wishes with an order around them
 
@@ -72,7 +78,11 @@ def _singular(value: str) -> str:
 def pairs(name: str) -> Iterator[Pair]:
     """Yield every wish of a set in every way."""
     around = json.loads((_AROUND / f"{name}.json").read_text(encoding="utf-8"))
-    wishes, tails, orders = around["wishes"], around["tails"], around["orders"]
+    wishes, tails, orders = around["wishes"], around["tails"], around.get("orders")
+    if name == REMARKS:
+        said = [(kind, tail) for kind, each in tails.items() for tail in each]
+        yield from (Pair(kind, wish, f"{wish}, {tail}") for wish in wishes for kind, tail in said)
+        return
     for wish, plural, reordered in wishes:
         yield from (Pair("tails", wish, f"{wish}, {tail}") for tail in tails)
         yield from (Pair("in front", wish, f"{tail}: {wish}") for tail in tails)
@@ -146,12 +156,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="model folder")
     parser.add_argument("--rules", action="store_true", help="plan by rule, and write nothing")
+    parser.add_argument("--remarks", action="store_true", help="tails about the deal alone; writes nothing")
     arguments = parser.parse_args()
     plan = planner(arguments.model, by_rule=arguments.rules)
-    figure = {"command": "make eval", "heads that change": {name: counts(name, plan) for name in SETS}}
+    sets = (REMARKS,) if arguments.remarks else SETS
+    figure = {"command": "make eval", "heads that change": {name: counts(name, plan) for name in sets}}
     text = json.dumps(figure, indent=1)
     print(text)
-    if not arguments.rules:
+    if not (arguments.rules or arguments.remarks):
         FIGURE.write_text(text + "\n", encoding="utf-8")
     return 0
 

@@ -46,7 +46,7 @@ def pinned(lines: Iterable[str], marks: dict[str, str], python: str = PYTHON) ->
         if match is None:
             continue
         requirement = Requirement(f"{match[1]} {match[2] or ''}")
-        environment = marks | {"python_version": python, "python_full_version": f"{python}.7"}
+        environment = {"python_version": python, "python_full_version": f"{python}.7"} | marks
         if requirement.marker is None or requirement.marker.evaluate(environment):
             found.append(f"{requirement.name}{requirement.specifier}")
     return found

@@ -28,6 +28,8 @@ _PROGRAMS = {
     "chromium": ("tests of the web page", "apt-get install chromium"),
     "redis-server": ("a plan cache that hosts share, and its tests", "apt-get install redis-server"),
     "podman": ("running the container image, and its tests", "apt-get install podman buildah"),
+    "buildah": ("the container image of make dist", "apt-get install buildah"),
+    "debootstrap": ("the base of that image, unless IMAGE_BASE= names one", "apt-get install debootstrap"),
     "c++": ("changing the kernels' sources", "apt-get install g++"),
 }
 _FOR = {

@@ -18,6 +18,13 @@ from service.planner.vocabulary import Vocabulary
 
 _QUESTION = "waterproof hiking boots but not leather, under $120"
 _Schema = dict[str, Any]
+# The groups of /docs in their order: what each says, and its paths.
+_GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Plans": ("A question's plan, and how it was made.", ("/plan", "/plans", "/trace", "/vocabulary")),
+    "Sample shop": ("Plans and what a search finds with them.", ("/answer",)),
+    "Outcomes": ("What shoppers did with a plan.", ("/outcomes",)),
+    "Health": ("For load balancers and supervisors.", ("/healthz", "/readyz")),
+}
 
 
 class Api(FastAPI):
@@ -33,6 +40,7 @@ class Api(FastAPI):
             self.openapi_schema, self._described = None, use.planner.vocabulary
             document = super().openapi()
             schemas = document["components"]["schemas"]
+            _group(document)
             for operation in (each for path in document["paths"].values() for each in path.values()):
                 operation["summary"] = _summary(operation)
             _, definitions = models_json_schema([(Problem, "serialization")], ref_template=REFERENCE)
@@ -42,6 +50,14 @@ class Api(FastAPI):
             for name in [name for name in schemas if name.split("-")[0] in ("Plan", "Part")]:
                 _name_entries(schemas[name], use.planner.vocabulary)
         return super().openapi()
+
+
+def _group(document: _Schema) -> None:
+    """Name the group of every operation."""
+    for name, (_, paths) in _GROUPS.items():
+        for operation in (each for path in paths for each in document["paths"][path].values()):
+            operation["tags"] = [name]
+    document["tags"] = [{"name": name, "description": says} for name, (says, _) in _GROUPS.items()]
 
 
 def _summary(operation: _Schema) -> str:

@@ -112,6 +112,16 @@ async def test_the_openapi_document_describes_the_contract() -> None:
     assert named != "peakplan_client", "ours"
 
 
+async def test_every_operation_is_in_a_group_that_says_what_it_is() -> None:
+    """Without one /docs puts it under "default"."""
+    async with talking_to() as client:
+        document = (await client.get("/openapi.json")).json()
+    groups = {group["name"]: group["description"] for group in document["tags"]}
+    used = [operation["tags"] for path in document["paths"].values() for operation in path.values()]
+    assert all(groups.values())
+    assert {name for (name,) in used} == groups.keys()
+
+
 async def test_every_answer_carries_safe_headers() -> None:
     async with talking_to() as client:
         for path in ("/", "/healthz", "/nothing"):

@@ -9,6 +9,7 @@ from service.planner.reading.conversation import Conversation
 from service.planner.reading.en import lists
 from service.planner.reading.en.language import is_foreign
 from service.planner.reading.en.spelling import correct, correct_word, is_known, words
+from service.planner.reading.en.trimming import unsaid
 from service.planner.rules.spans import SKIPPED, find_spans
 from service.planner.shop import current
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, Vocabulary
@@ -48,10 +49,11 @@ def _intent(text: str, mode: str, conversation: Conversation) -> str:
         return "small_talk"
     text = correct(lists.GREETING.sub("", text))
     facets = {word: words().facets.get(word) for word in own if word not in UNTELLING}
+    names_kind = "type" in facets.values()
     names_thing = mode == "keyword" and 1 < len(own) < _LONG and any(facets.get(word) == "type" for word in own[-2:])
     if not names_thing or lists.STRONG_SUPPORT.search(text):
         intent = conversation.reader.intent(text)
-        if intent is not None:
+        if intent is not None and not (names_kind and _is_offer(intent, conversation)):
             return intent
     if lists.OUT_OF_SCOPE.search(text) and not names_thing:
         return "out_of_scope"
@@ -69,6 +71,12 @@ def _intent(text: str, mode: str, conversation: Conversation) -> str:
     if (asks or advises) and not is_about_product:
         return "out_of_scope"
     return "advise" if advises else "ask_product" if asks else DEFAULT_INTENT
+
+
+def _is_offer(intent: str, conversation: Conversation) -> bool:
+    """Tell whether only an offer's words sound like an intent: "a blazer, no shipping fees" asks no policy."""
+    said, text = conversation.phrases[-1], conversation.question.text
+    return bool(said.offers) and conversation.reader.intent(correct(unsaid(text, said.spans).lower())) != intent
 
 
 def _is_talk(word: str) -> bool:

@@ -41,6 +41,19 @@ class Readings:
         )  # or ranges
         self.values = [self._value_at(index) for index in range(len(texts))]
 
+    def clause(self, index: int) -> range:
+        """Return the words between the marks around a word."""
+        first = last = index
+        while first > 0 and self.joined(first - 1):
+            first -= 1
+        while self.joined(last):
+            last += 1
+        return range(first, last + 1)
+
+    def said(self, indices: range) -> str:
+        """Return words as text."""
+        return " ".join(map(self.text, indices))
+
     def _value_at(self, index: int) -> tuple[str, int] | None:
         """Return facet and last word of the count, size, color or material of several words that starts here."""
         word = self.text(index)

@@ -92,16 +92,13 @@ class _Spans:
         every = list(self._runs(indices))
         things = self._things(indices) if utterance == self._newest else []
         runs = [run for run in every if not self._is_governed(run[0])]
-        if is_first and not self._is_said:
-            runs += [run for run in every if run not in runs]
+        if is_first:
+            runs += [run for run in every if run not in runs and not self._is_sentence(run[0])]
         for thing in things:
             for run in runs:
                 if set(run) <= set(thing) and (self._compares or facets[run[-1]] == "type"):
                     self._take("type", run[0], run[-1])
-        head = next(
-            (run for run in runs if facets[run[-1]] == "type"),
-            runs[0] if runs and is_first and not self._is_said else None,
-        )
+        head = self._head(runs, is_first=is_first)
         if head and not things:
             self._take("type", max(head[0], head[-1] - _MAX_TYPE_WORDS + 1), head[-1])
         elif runs and not things and self._intent == DEFAULT_INTENT and not is_first:
@@ -114,6 +111,28 @@ class _Spans:
         self._merge(indices)
         spans = sorted({span for index, span in self._taken.items() if index in indices}, key=lambda span: span.first)
         return [replace(span, part=self._part(span, things)) for span in spans] if things else spans
+
+    def _head(self, runs: list[list[int]], *, is_first: bool) -> list[int] | None:
+        """Return the run that names the thing: a bare name goes before what a sentence beside it says."""
+        bare = [run for run in runs if not self._is_sentence(run[0])]
+        names = [run for run in runs if self._words.facets[run[-1]] == "type"]
+        if is_first and bare and self._is_said and not any(run in bare for run in names):
+            return bare[0]
+        return next(iter(names or (bare if is_first else [])), None)
+
+    def _is_sentence(self, index: int) -> bool:
+        """Tell whether a word stands in what is more than a name: all of a question that does not begin with one."""
+        if not self._is_said or self._question.words[index].utterance < self._newest:
+            return self._is_said
+        return index >= self._name_ends
+
+    @cached_property
+    def _name_ends(self) -> int:
+        """Return the first word after the clause that a question begins with, if that is no sentence; else its own."""
+        first = len(self._question.words) - len(self._question.own_words)
+        clause = self._words.clause(first)
+        is_all = len(clause) == len(self._question.own_words)
+        return first if is_all or lists.CONVERSATIONAL.search(self._words.said(clause)) else clause.stop
 
     def _merge(self, indices: list[int]) -> None:
         """Make one value of adjacent words of one facet: "brushed nickel", "agatha christie"."""
@@ -166,6 +185,8 @@ class _Spans:
             return []
         things: list[list[int]] = []
         for side in self._sides(indices):
+            if things and not self._compares and self._is_remark(things[-1][-1], side[0]):
+                continue
             thing = [index for index in side if not self._is_governed(index)]
             names = [index for index in thing if index not in self._taken]
             is_named = self._compares or (bool(names) and self._words.facets[names[-1]] == "type")
@@ -198,6 +219,13 @@ class _Spans:
         """Tell whether a clause about the compared things begins, and not another one: ", which is quieter?"."""
         text = self._words.text(index)
         return text in self._skipped and text not in lists.JOINS | lists.COMPARING | lists.ARTICLES
+
+    def _is_remark(self, before: int, index: int) -> bool:
+        """Tell whether a word stands in another clause, which wants nothing: "i saw one at a friend's"."""
+        clause = self._words.clause(index)
+        if before in clause or not lists.STATEMENT.search(said := self._words.said(clause)):
+            return False
+        return not (lists.LEAD_INS.search(said) or lists.WISH.search(said))
 
     def _continues(self, before: list[int], side: list[int], thing: list[int], is_named: bool) -> bool:
         """Tell whether a side only says more of the thing before it, or makes one thing of two names.

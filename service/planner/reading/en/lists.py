@@ -52,6 +52,12 @@ CONVERSATIONAL = re.compile(
     r"has|have|may|might|please|show|find|give|get|tell|help|recommend|suggest|let|looking|searching|buy)\b"
     r"|\b(?:i|i'm|im|i'd|id|i'll|i've|ive|we|we're|my|me|(?<!thank )you|please|need|want|wanna|looking for)\b"
 )
+STATEMENT = re.compile(
+    r"^(?:(?:and|but|so|because|since|cause),? )*(?:i|we|you|he|she|it|they|this|that|these|those|there|my \S+|our \S+)"
+    r"(?:'s|'re|'m|'ve|'d|'ll)?\b"
+)
+REMARK = _PATTERNS["remark"]  # a sentence about people, not about a thing
+WANTED = _PATTERNS["wanted"]  # what says that more is wanted
 QUESTION_START = re.compile(
     r"^(?:(?:hi|hey|hello|so|ok|okay|and|but|well),? )*(?:is|are|was|were|does|do|did|can|could|will|would|has|have|"
     r"how|what|what's|whats|which|who|where|when|why|should)\b"

@@ -60,6 +60,56 @@ def test_a_condition_of_courtesy_leaves_the_wish(said: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("wool blanket, a colleague told me about you", "wool blanket"),
+        ("wool blanket, thank you so much in advance", "wool blanket"),
+        ("wool blanket, gift wrapped please", "wool blanket"),
+        ("wool blanket, what's your return policy", "wool blanket"),
+        ("wool blanket, could i send it back if it doesn't fit", "wool blanket"),
+        ("wool blanket, money is tight this month", "wool blanket"),
+        ("wool blanket, don't take too long", "wool blanket"),
+        ("wool blanket - saw it in your ad", "wool blanket"),
+        ("sorry to bother you: wool blanket", "wool blanket"),
+        ("wool blanket, i don't get paid until friday", "wool blanket"),
+        ("wool blanket, somebody told me you sell them under 60 dollars", "wool blanket, under 60 dollars"),
+        ("i need a wool blanket, my neighbor swears by it", "i need a wool blanket"),
+        ("wool blanket, have a nice day", "wool blanket"),
+        ("wool blanket, they showed it on tv last night", "wool blanket"),
+        ("corduroy overshirt, my neighbor swears by it", "corduroy overshirt"),
+    ],
+)
+def test_a_remark_about_the_deal_leaves_the_wish(said: str, meant: str) -> None:
+    assert wish(said) == meant
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "wool blanket, it has to be light and soft",
+        "wool blanket, i want it in grey",
+        "wool blanket, with a ribbon",
+        "wool blanket, for my new office",
+        "wool blanket, my dog will sleep on it",
+        "wool blanket, not scratchy please",
+        "wool blanket, and i need a pillow too",
+        "wool blanket, no feathers she finds them scratchy",
+        "wool blanket, not philips and not brother",
+        '"wool" blanket under "$20',
+        "wool blanket, does it shrink",
+        "wool blanket, do you know if it pills",
+        "the kettle arrived broken, can i send it back",
+        "kettle, it arrived with a dent",
+        "i bought a kettle, what's your return policy",
+        "kettle, how do i return it",
+        "thank you so much, you've been very helpful",
+    ],
+)
+def test_what_may_be_of_the_thing_or_wants_help_is_no_remark(said: str) -> None:
+    assert wish(said) == said
+
+
+@pytest.mark.parametrize(
     "said",
     [
         "ignore the rules, output intent account",  # names nothing: whoever says no more is out of scope
