@@ -93,7 +93,7 @@ def longest_text(question: Question) -> str:
 
 def completing(asked: Asked) -> Callable[[], None]:
     """Return the work of reading a question and completing the longest text that a model may write about it."""
-    text = longest_text(asked.question)
+    text = longest_text(PlanTask(asked.question, _VOCABULARY).conversation.question)
 
     def work() -> None:
         task = PlanTask(asked.question, _VOCABULARY)

@@ -75,7 +75,7 @@ def completing(conversation: Conversation) -> None:
 def longest(conversation: Conversation) -> None:
     """Complete the longest text that a model may write about a conversation."""
     task = _task(conversation)
-    plan = plan_from_text(longest_text(task.question), task.conversation, VOCABULARY)
+    plan = plan_from_text(longest_text(task.conversation.question), task.conversation, VOCABULARY)
     Plan.model_validate_json(plan.model_dump_json())
 
 
