@@ -37,7 +37,8 @@ def render_rated(figure: dict[str, Any]) -> str:
     least, most = min(shares, key=float), max(shares, key=float)
     text = (
         f"Of {figure['questions']} questions, the first options of {figure['all_meet']:.1%} all meet price, exclusions "
-        f"and rating; {figure['three'] / figure['questions']:.1%} show three. Something rated worse than asked is shown for {figure['rated_worse']}. "
+        f"and rating; {figure['three'] / figure['questions']:.1%} show three. Something "
+        f"rated worse than asked is shown for {figure['rated_worse']}. "
         f"From {least} stars on are {shares[least]:.0%} of the products, "
         f"from {most} on {shares[most]:.0%}."
     )
