@@ -1,4 +1,4 @@
-"""The table of docs/figures/answers.json, for `benchmarks.readme`."""
+"""What docs/figures/answers.json and rated.json say, for `benchmarks.readme`."""
 
 from typing import Any
 
@@ -29,6 +29,20 @@ def render_answers(figure: dict[str, Any]) -> str:
     wrong = "; ".join(meets["wrong"])
     told = f"<sub>`{figure['command']}`, {figure['machine']['processor']}{beside}. Not met: {wrong}.</sub>"
     return "\n".join([*rows, "", told])
+
+
+def render_rated(figure: dict[str, Any]) -> str:
+    """Return how many questions that also ask for a rating have options which all meet everything."""
+    shares = figure["rated_high_enough"]
+    least, most = min(shares, key=float), max(shares, key=float)
+    text = (
+        f"Of {figure['questions']} questions, the first options of {figure['all_meet']:.1%} all meet price, exclusions "
+        f"and rating; {figure['three'] / figure['questions']:.1%} show three. Something "
+        f"rated worse than asked is shown for {figure['rated_worse']}. "
+        f"From {least} stars on are {shares[least]:.0%} of the products, "
+        f"from {most} on {shares[most]:.0%}."
+    )
+    return f"{text}\n\n<sub>`{figure['command']}`. Not met: {'; '.join(figure['wrong'])}.</sub>"
 
 
 def _both(times: dict[str, float]) -> str:

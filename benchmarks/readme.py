@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from benchmarks.answers_table import render_answers
+from benchmarks.answers_table import render_answers, render_rated
 from benchmarks.cost_table import at_full_use, ordinary_peak, planner_sizes, routing
 from benchmarks.first_answer import render as render_first_answer
 from benchmarks.gallery import render as render_gallery
@@ -228,6 +228,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "planner_sizes": planner_sizes,
     "routing_bill": routing,
     "answers": lambda: measured("answers", "make bench-answers", render_answers),
+    "rated": lambda: measured("rated", "python -m rehearsal.rated", render_rated),
     "outcomes_load": lambda: measured("outcomes_load", "python -m rehearsal.outcomes", render_outcomes),
     "value_speed": lambda: measured("value_speed", "python -m benchmarks.value_speed", render_value_speed),
     "interleaving": lambda: measured("interleaving", "python -m rehearsal.interleaving", render_interleaving),
