@@ -31,13 +31,13 @@ def need_of(plan: Plan, question: Question, tells_need: Callable[[str], float | 
     give me blisters" something else is wanted. `tells_need` gives the logarithm of the odds by the words, if any is
     known: sure enough, they overrule that, since "trim the tree" is no tree, and "surprise me" no need.
     """
-    if plan.parts or not plan.queries:
+    if not plan.queries:
         return Need()
     said = [word.text for word in question.own_words]
     odds = tells_need(" ".join(said))
     if odds is not None and odds > _SURE:
         return Need(" ".join(said), is_told=True)
-    if odds is not None and odds < _NEVER:
+    if plan.parts or (odds is not None and odds < _NEVER):
         return Need()
     searched = set(plan.queries[0].split())
     for value in plan.facets.get("type", ()):
