@@ -3,6 +3,7 @@
 It knows tokenizers, grammars and the decoding loop; the planner interprets the text.
 """
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -127,6 +128,8 @@ class TextModel(ABC):
         if self._kind_head is None or (states := target.prompt_states(prompt_tokens)) is None:
             return ""
         direction, odds = self._kind_head.of(states)
+        if not (math.isfinite(odds) and direction.isfinite().all()):
+            return ""  # the plan may still be one
         return QuestionMeaning(self._kind_head.space, tuple(direction.tolist()), odds).packed()
 
     def rest(self) -> None:

@@ -16,9 +16,9 @@ from service.planner.shop.kinds import Kinds, Thing
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 _TURNED_AWAY: Final = "out_of_scope"
-# Odds by words and by the model's states, added up, from which on a need is sure: of 226 questions of
-# benchmarks/cases/scope.tsv that no shop can answer, 4 are searched, for 31 of 68 needs that the model turned away.
-_SURE_OF_NEED: Final = 6.0
+# Odds by words and by the model's states, added up, from which on a need is sure: fitted to the questions of
+# benchmarks/cases/scope.tsv that no shop can answer, of which one in fifty is searched (docs/decisions/0032-kinds.md).
+_SURE_OF_NEED: Final = 7.0
 
 
 def in_shop_terms(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
@@ -50,7 +50,8 @@ def with_kinds(plan: Plan, question: Question, vocabulary: Vocabulary, meaning: 
     if shop is None or shop.kinds is None or not plan.queries or not vocabulary.intents[plan.intent].products:
         return plan
     need = need_of(plan, question, shop.kinds.tells_need)
-    pointed = meaning.direction if meaning is not None and _is_usable(meaning, question, shop.kinds) else ()
+    is_read = need.is_told and meaning is not None and _is_usable(meaning, question, shop.kinds)
+    pointed = meaning.direction if meaning is not None and is_read else ()
     of = (plan,) if need.is_told else plan.parts or (plan,)
     things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ()), *need, pointed) for each in of]
     kinds = [Kind(id=each.id, name=each.name) for each in shop.kinds.of(things, MAX_KINDS)]

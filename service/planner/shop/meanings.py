@@ -29,7 +29,7 @@ _MOST_WORDS: Final = 32  # of a question that are looked up
 _PLACES: Final = 3  # where a word tells of a need: anywhere, first, second
 # What tells of a need: fitted as the shares in kinds.py.
 _CLOSENESS_WEIGHT: Final = 16.0  # of a cosine, in nats
-_WORDS_WEIGHT: Final = 0.2  # of the evidence of words, which say the same thing several times
+_WORDS_WEIGHT: Final = 0.1  # of the evidence of words, which say the same thing several times
 _SPACE_DIGITS: Final = 16
 _TIMES_CHANCE: Final = 2  # as large as were all categories alike, at least
 
