@@ -19,7 +19,7 @@ from training.data.written import product_names
 
 _Row = TypeVar("_Row")
 NEEDS: Final = Path(__file__).parent / "data" / "needs.txt"
-_LEVELS: Final = 2  # of a category's path that name it; what is above them tells little
+NAMED_LEVELS: Final = 2  # of a category's path that name it; what is above them tells little
 _EPOCHS: Final = 6
 _BATCH: Final = 256
 _RATE: Final = 2e-3
@@ -67,8 +67,8 @@ def draw_together(words: Sequence[str], vectors: torch.Tensor, needs: Sequence[N
     torch.manual_seed(0)
     number = {word: at for at, word in enumerate(words)}
     start = vectors / vectors.norm(dim=1).mean()
-    named = {need.path: _known(number, " ".join(need.path[-_LEVELS:])) for need in needs if need.path}
-    told = [(need.path, _known(number, need.text)) for need in needs if need.path]
+    named = {need.path: word_numbers(number, " ".join(need.path[-NAMED_LEVELS:])) for need in needs if need.path}
+    told = [(need.path, word_numbers(number, need.text)) for need in needs if need.path]
     told = [(path, said) for path, said in told if said and named[path]]
     bags = torch.nn.EmbeddingBag.from_pretrained(start.clone(), freeze=False, mode="sum")
     adam = torch.optim.Adam(bags.parameters(), lr=_RATE)
@@ -158,7 +158,8 @@ def summed(bags: torch.nn.EmbeddingBag, told: Sequence[Sequence[int]]) -> torch.
     return functional.normalize(bags(torch.tensor([word for each in told for word in each]), starts), dim=-1)
 
 
-def _known(number: dict[str, int], text: str) -> list[int]:
+def word_numbers(number: dict[str, int], text: str) -> list[int]:
+    """Return the numbers of a text's words, each once, without those that have no vector."""
     return [number[word] for word in dict.fromkeys(plain_words(text)) if word in number]
 
 

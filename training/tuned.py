@@ -73,7 +73,11 @@ class TunedModel:
 
     def prompt(self, question: Question) -> list[int]:
         """Return the prompt's tokens."""
-        return [self._bos, *self.tokens(render_prompt(question))]
+        return self.tokens_of(render_prompt(question))
+
+    def tokens_of(self, prompt: str) -> list[int]:
+        """Return the tokens of a prompt's text, with the one that begins a sequence."""
+        return [self._bos, *self.tokens(prompt)]
 
     def probability(self, plan: GreedyPlan, position: int, token: int | None = None) -> float:
         """Return the probability of a token, or of the plan's own, among the legal ones at a position of the plan."""

@@ -53,6 +53,10 @@ class Target(Protocol):
         """
         ...
 
+    def prompt_states(self, count: int) -> Tensor | None:
+        """Return the states [count, H] of the generation's first tokens; None where they are not all known."""
+        ...
+
 
 class CausalLM(Protocol):
     """A causal language model that can read a tree of new positions, whole or between layers: Llama or NativeLlama."""
@@ -116,6 +120,7 @@ class TargetWithHeads:
     def __init__(self, lm_head: LmHead, heads: MedusaHeads | None) -> None:
         self._lm_head = lm_head
         self._heads = heads
+        self._beginning: Tensor | None = None  # [N, H], states of the run of the first tree
 
     @property
     def num_heads(self) -> int:
@@ -127,9 +132,16 @@ class TargetWithHeads:
             raise ValueError("this target has no Medusa heads")
         return self._heads.scores(self._lm_head, self._last)
 
+    def prompt_states(self, count: int) -> Tensor | None:
+        """See `Target.prompt_states`: a prompt that one forward does not hold is not known whole."""
+        known = self._beginning
+        return known[:count] if known is not None and len(known) >= count else None
+
     def take(self, tree: TokenTree, hidden: Tensor) -> Scores:
         """Take the hidden states [N, H] of the tree just read, and return its scores."""
         self._run, self._hidden = tree.run, hidden
+        if not tree.start:
+            self._beginning = hidden[: tree.run]
         return HiddenScores(self._lm_head, hidden[tree.root :])
 
 

@@ -71,7 +71,8 @@ class GenerationResult:
     """The result and cost of a generation. `forwards` includes the prefill; `draft_forwards` are a draft model's.
 
     Only the gateway modifies it: it adds how long the request waited, which replica answered, and with which model.
-    During a rollout, two models answer side by side.
+    During a rollout, two models answer side by side. `meaning` is what a kind head makes of the prompt, packed
+    (`engines/meaning.py`); "" where the model has none, or its engine does not know the prompt's states.
     """
 
     text: str
@@ -93,6 +94,7 @@ class GenerationResult:
     drafts: int = 0
     draft_tokens: int = 0
     accepted_by_position: list[int] = field(default_factory=list)
+    meaning: str = ""
 
 
 class Engine(Protocol):

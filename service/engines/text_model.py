@@ -3,6 +3,7 @@
 It knows tokenizers, grammars and the decoding loop; the planner interprets the text.
 """
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import Tensor
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarError
 from service.decoding.generation import Running, step
 from service.decoding.interruption import NEVER, Interruption
+from service.decoding.kind_head import KindHead
 from service.decoding.medusa import HeadsOfTarget, MedusaProposer
 from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
 from service.decoding.prefill_head import PrefillHead
@@ -22,6 +24,7 @@ from service.decoding.prompt_copy import PromptCopyProposer
 from service.decoding.proposer import Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
+from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import GenerationRequest, GenerationResult, PromptTooLongError, RequestRefusedError
 from service.engines.results import generation_result, request_constraint, trace_texts
 from service.engines.side_thread import SideThread
@@ -47,7 +50,13 @@ class TextModel(ABC):
     """A loaded model with its tokenizer. Each of its slots holds one generation."""
 
     def __init__(
-        self, model_id: str, tokenizer: Tokenizer, special: tuple[int, int], limits: tuple[int, int], drafting: Drafting
+        self,
+        model_id: str,
+        tokenizer: Tokenizer,
+        special: tuple[int, int],
+        limits: tuple[int, int],
+        drafting: Drafting,
+        kind_head: KindHead | None = None,
     ) -> None:
         """Take the ids of the first and the end token, and the limits on prompt and answer, in tokens."""
         self.id = model_id
@@ -55,6 +64,7 @@ class TextModel(ABC):
         self._bos_token_id, eos_token_id = special
         self._max_prompt_tokens, self._max_tokens = limits
         self._drafting = drafting
+        self._kind_head = kind_head
         self._compiler = GrammarCompiler(tokenizer.to_str(), eos_token_id)
         self._side = SideThread()
         self._socket = NEVER.socket
@@ -109,7 +119,18 @@ class TextModel(ABC):
             generation = running.result()
         except GrammarError:
             raise RequestRefusedError("its grammar takes the parser past its limits") from None
-        return generation_result(generation, self._tokenizer, seconds)
+        result = generation_result(generation, self._tokenizer, seconds)
+        result.meaning = self._meaning(running.target, result.prompt_tokens)
+        return result
+
+    def _meaning(self, target: Target, prompt_tokens: int) -> str:
+        """Return what the kind head makes of the prompt, packed; "" where either is not known."""
+        if self._kind_head is None or (states := target.prompt_states(prompt_tokens)) is None:
+            return ""
+        direction, odds = self._kind_head.of(states)
+        if not (math.isfinite(odds) and direction.isfinite().all()):
+            return ""  # the plan may still be one
+        return QuestionMeaning(self._kind_head.space, tuple(direction.tolist()), odds).packed()
 
     def rest(self) -> None:
         """Leave no other thread in the process until the next generation, so that it may be forked."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, get_args
 
+from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import EngineError
 from service.planner.making.plans import plan_from_text
 from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
@@ -193,12 +194,13 @@ def _admits(grammar: str, text: str) -> bool:
 
 def _memorable(planned: Planned) -> CachedPlanText:
     assert planned.result is not None
-    return CachedPlanText(planned.result.text, planned.model_id, planned.strategy)
+    return CachedPlanText(planned.result.text, planned.model_id, planned.strategy, planned.result.meaning)
 
 
 def _cached_plan(remembered: CachedPlanText, task: PlanTask) -> Planned:
-    """Build a cached plan. Raises PlanTextError when the text is not valid for this question."""
-    plan = plan_from_text(remembered.text, task.conversation, task.vocabulary)
+    """Build a cached plan. Raises ValueError (PlanTextError) when it is not valid for this question."""
+    meaning = QuestionMeaning.unpacked(remembered.meaning)
+    plan = plan_from_text(remembered.text, task.conversation, task.vocabulary, meaning)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)
 
 

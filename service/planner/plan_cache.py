@@ -14,11 +14,12 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class CachedPlanText:
-    """Text that a model wrote earlier."""
+    """Text that a model wrote earlier, and what its kind head made of the question, packed; "" where it has none."""
 
     text: str
     model_id: str
     strategy: str
+    meaning: str = ""
 
 
 class SharedPlanCache(Protocol):

@@ -9,6 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import DegradedReason, EngineError, GenerationRequest, GenerationResult, StopReason
 from service.planner.making.plans import plan_by_rule, plan_from_draft
 from service.planner.plan import Plan
@@ -163,7 +164,8 @@ class Planner:
 
     def complete(self, drafted: Drafted, task: PlanTask) -> Planned:
         """Return the plan of what the model wrote."""
-        plan = plan_from_draft(drafted.draft, task.conversation, task.vocabulary)
+        meaning = _meaning_of(drafted.result)
+        plan = plan_from_draft(drafted.draft, task.conversation, task.vocabulary, meaning)
         model_id = drafted.result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=drafted.strategy, result=drafted.result)
 
@@ -185,6 +187,14 @@ def _least_plan(task: PlanTask) -> Plan:
     """Return the plan that needs nothing but the question: search for its words."""
     sources = list(task.vocabulary.sources)[:1]
     return Plan(mode="keyword", intent=DEFAULT_INTENT, queries=[task.question.text], sources=sources)
+
+
+def _meaning_of(result: GenerationResult) -> QuestionMeaning | None:
+    """Return what the kind head made of the question; None where there is no head, or its answer is no number."""
+    try:
+        return QuestionMeaning.unpacked(result.meaning)
+    except ValueError:
+        return None
 
 
 def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:

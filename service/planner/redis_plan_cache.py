@@ -27,6 +27,7 @@ T = TypeVar("T")
 _PREFIX = "peakplan:"
 _MAX_VALUE_BYTES = 8192
 _MAX_UNWRITTEN = 1000
+_PARTS = 3  # of an entry without a meaning
 _CONNECT_SECONDS = 0.5  # connecting is off every request's path
 _MIN_PAUSE, _MAX_PAUSE = 0.1, 2.0  # between probes of a failing server
 
@@ -137,6 +138,7 @@ class RedisPlanCache:
 
     def _encode(self, key: str, remembered: CachedPlanText) -> bytes:
         parts = [remembered.text, remembered.model_id, remembered.strategy]
+        parts += filter(None, [remembered.meaning])
         return json.dumps([*parts, self._signature(key, parts)]).encode()
 
     def _decode(self, key: str, value: object) -> CachedPlanText | None:
@@ -145,11 +147,11 @@ class RedisPlanCache:
             return None
         try:
             *parts, signature = json.loads(value)
-            text, model_id, strategy = parts
+            text, model_id, strategy, meaning = parts if len(parts) > _PARTS else (*parts, "")
             is_ours = hmac.compare_digest(signature, self._signature(key, parts))
         except (ValueError, TypeError, RecursionError):
             return None
-        return CachedPlanText(text, model_id, strategy) if is_ours else None
+        return CachedPlanText(text, model_id, strategy, meaning) if is_ours else None
 
     def _signature(self, key: str, parts: list[str]) -> str:
         """Return the signature of a key's entry; "" where there is no secret. Raises TypeError, ValueError."""

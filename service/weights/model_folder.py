@@ -10,6 +10,8 @@
     prefill_head.json           optional, better than fixed texts: phrases with which answers begin, how likely a guess
                                 must be, for a head that guesses from the prompt's words
     prefill_head.safetensors    its weights: see service/decoding/prefill_head.py
+    kind_head.json              optional, the name of the space in which the kind head points
+    kind_head.safetensors       its weights: see service/decoding/kind_head.py
     early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
     early_exit.safetensors      optional, the lens on the state there: `weight` [H, H] and `bias` [H]
     eagle/                      optional, an EAGLE-3 head, which drafts instead of the first layers: see eagle_head.py
@@ -33,6 +35,7 @@ from torch import Tensor
 from service.decoding.draft_model import ChainShape
 from service.decoding.early_exit import EarlyExit, TunedLens
 from service.decoding.heads import MedusaHeads
+from service.decoding.kind_head import KindHead, load_kind_head_weights
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.prefill_draft import PrefillDraft
 from service.decoding.prefill_head import PrefillHead, load_prefill_head_weights
@@ -51,6 +54,7 @@ __all__ = [
     "load_drafting",
     "load_early_exit",
     "load_heads",
+    "load_kind_head",
     "load_model",
     "load_prefill_head",
     "merge_adapter",
@@ -78,6 +82,14 @@ class PrefillHeadCard(BaseModel):
     p_min: float = Field(gt=0, lt=1, description="of a guess, to be drafted")
 
 
+class KindHeadCard(BaseModel):
+    """The content of kind_head.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    space: str = Field(pattern=r"^[0-9a-f]{16}$", description="the digest of the word vectors among which it points")
+
+
 class ExitCard(BaseModel):
     """The content of early_exit.json."""
 
@@ -103,6 +115,7 @@ class LoadedModel:
     p_min: float
     prefill_draft: PrefillDraft
     prefill_head: PrefillHead | None
+    kind_head: KindHead | None
     tokenizer: Tokenizer
     bos_token_id: int
     eos_token_id: int
@@ -132,6 +145,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
         p_min, prefill_draft = load_drafting(model_dir, tokenizer)
         prefill_head = load_prefill_head(model_dir, tokenizer, config.hidden_size)
+        kind_head = load_kind_head(model_dir, config.hidden_size)
     except LayoutError as error:
         raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
     except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
@@ -145,6 +159,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         p_min=p_min,
         prefill_draft=prefill_draft,
         prefill_head=prefill_head,
+        kind_head=kind_head,
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
         eos_token_id=card.eos_token_id,
@@ -199,6 +214,21 @@ def load_prefill_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -
     head = PrefillHead(phrases, weights, card.p_min)
     if head.hidden_size != hidden_size:
         raise ValueError(f"its prefill head reads embeddings of {head.hidden_size}, and the base's are {hidden_size}")
+    return head
+
+
+def load_kind_head(model_dir: Path, hidden_size: int) -> KindHead | None:
+    """Read a model folder's kind head, where it has one, for states of a width.
+
+    Raises ValueError, SafetensorError or ModelFolderError.
+    """
+    path = model_dir / "kind_head.json"
+    if not path.is_file():
+        return None
+    card = KindHeadCard.model_validate_json(path.read_text(encoding="utf-8"))
+    head = KindHead(load_kind_head_weights(existing(model_dir / "kind_head.safetensors")), card.space)
+    if head.hidden_size != hidden_size:
+        raise ValueError(f"its kind head reads states of {head.hidden_size}, and the base's are {hidden_size}")
     return head
 
 

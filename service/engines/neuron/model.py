@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from service.decoding.heads import MedusaHeads
+from service.decoding.kind_head import KindHead
 from service.decoding.lm_head import LmHead
 from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.decoding.native_products import NativeLinear, NativeLmHead
@@ -31,7 +32,14 @@ from service.engines.text_model import Drafting, TextModel
 from service.settings.choices import Strategy
 from service.settings.engines import EngineConfig
 from service.weights.checkpoint import EMBEDDING, LM_HEAD
-from service.weights.model_folder import ModelCard, load_drafting, load_heads, load_prefill_head, read_card
+from service.weights.model_folder import (
+    ModelCard,
+    load_drafting,
+    load_heads,
+    load_kind_head,
+    load_prefill_head,
+    read_card,
+)
 from service.weights.tokenizer_file import read_tokenizer
 
 STRATEGIES: tuple[Strategy, ...] = ("autoregressive", "medusa")
@@ -47,10 +55,15 @@ class NeuronModel(TextModel):
     kernel = "neuron"
 
     def __init__(
-        self, card: ModelCard, tokenizer: Tokenizer, targets: list[CompiledTarget], drafting: Drafting
+        self,
+        card: ModelCard,
+        tokenizer: Tokenizer,
+        targets: list[CompiledTarget],
+        drafting: Drafting,
+        kind_head: KindHead | None = None,
     ) -> None:
         limits = (targets[0].shape.max_context_length, card.max_tokens)
-        super().__init__(card.id, tokenizer, (card.bos_token_id, card.eos_token_id), limits, drafting)
+        super().__init__(card.id, tokenizer, (card.bos_token_id, card.eos_token_id), limits, drafting, kind_head)
         self._targets = targets
 
     @property
@@ -115,7 +128,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
         load_drafting(config.model_dir, tokenizer)[1],
         copies=True,
     )
-    return NeuronModel(card, tokenizer, targets, drafting)
+    return NeuronModel(card, tokenizer, targets, drafting, load_kind_head(config.model_dir, embedding.shape[1]))
 
 
 def _products(

@@ -60,6 +60,7 @@ class TorchModel(TextModel):
             (loaded.bos_token_id, loaded.eos_token_id),
             (max_prompt_tokens, loaded.max_tokens),
             _drafting(loaded, forward),
+            loaded.kind_head,
         )
 
     @property

@@ -1,7 +1,10 @@
 """Plans in the terms of the shop: what its lexicon knows for sure is that and nothing else, and its categories."""
 
 from dataclasses import replace
+from typing import Final
 
+from service.engines.meaning import QuestionMeaning
+from service.planner.making.completion import complete_plan
 from service.planner.making.needs import need_of
 from service.planner.plan import MAX_KINDS, Kind, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
@@ -9,8 +12,13 @@ from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.rules.draft import draft_by_rule
 from service.planner.shop import current
-from service.planner.shop.kinds import Thing
-from service.planner.vocabulary import Vocabulary
+from service.planner.shop.kinds import Kinds, Thing
+from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
+
+_TURNED_AWAY: Final = "out_of_scope"
+# Odds by words and by the model's states, added up, from which on a need is sure: fitted to the questions of
+# benchmarks/cases/scope.tsv that no shop can answer, of which one in fifty is searched (docs/decisions/0032-kinds.md).
+_SURE_OF_NEED: Final = 7.0
 
 
 def in_shop_terms(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
@@ -32,12 +40,44 @@ def _known(span: FacetSpan, conversation: Conversation, vocabulary: Vocabulary) 
     return replace(span, facet=name.facet)
 
 
-def with_kinds(plan: Plan, question: Question, vocabulary: Vocabulary) -> Plan:
-    """Return the plan with the categories of the shop that it is about, where it is about products and any is sure."""
+def with_kinds(plan: Plan, question: Question, vocabulary: Vocabulary, meaning: QuestionMeaning | None = None) -> Plan:
+    """Return the plan with the categories of the shop that it is about, where it is about products and any is sure.
+
+    `meaning` is what the model made of the question, where it has read it: it counts where it was trained with the
+    shop's vectors, on one utterance as all that it was trained on.
+    """
     shop = current.lexicon()
     if shop is None or shop.kinds is None or not plan.queries or not vocabulary.intents[plan.intent].products:
         return plan
     need = need_of(plan, question, shop.kinds.tells_need)
-    things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ()), *need) for each in plan.parts or (plan,)]
+    is_read = need.is_told and meaning is not None and _is_usable(meaning, question, shop.kinds)
+    pointed = meaning.direction if meaning is not None and is_read else ()
+    of = (plan,) if need.is_told else plan.parts or (plan,)
+    things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ()), *need, pointed) for each in of]
     kinds = [Kind(id=each.id, name=each.name) for each in shop.kinds.of(things, MAX_KINDS)]
     return plan.model_copy(update={"kinds": kinds}) if kinds else plan
+
+
+def need_turned_away(
+    plan: Plan, conversation: Conversation, vocabulary: Vocabulary, meaning: QuestionMeaning | None
+) -> Plan:
+    """Return a search instead of the model's plan that turns a shopper away, where all else says a need is told.
+
+    "Place to sit on the patio" names nothing to buy, and what a model wrote of it may be that no shop can answer. The
+    words, the states that the model itself has of them, and the shop's categories must agree on the need.
+    """
+    shop, question = current.lexicon(), conversation.question
+    if plan.intent != _TURNED_AWAY or meaning is None or shop is None or shop.kinds is None:
+        return plan
+    odds = shop.kinds.tells_need(" ".join(word.text for word in question.own_words))
+    if odds is None or odds + meaning.odds < _SURE_OF_NEED or not _is_usable(meaning, question, shop.kinds):
+        return plan
+    searched = complete_plan(draft_by_rule(conversation, vocabulary), conversation, vocabulary)
+    if searched.intent != DEFAULT_INTENT:
+        return plan
+    searched = with_kinds(searched, question, vocabulary, meaning)
+    return searched if searched.kinds else plan
+
+
+def _is_usable(meaning: QuestionMeaning, question: Question, kinds: Kinds) -> bool:
+    return meaning.space == kinds.space and len(question.utterances) == 1

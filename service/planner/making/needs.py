@@ -1,6 +1,6 @@
 """Whether a question names the thing that is wanted, or tells what it is for: "keep my feet dry in the mud"."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from service.planner.plan import Plan
@@ -13,6 +13,7 @@ from service.planner.shop.kinds import singular
 # benchmarks/kinds_questions.jsonl.
 _SURE: Final = 1.0
 _NEVER: Final = -2.0
+_AFTER_A_THING: Final = frozenset({"for", "that", "with", "without", "to"})
 _DROPPED: Final = FUNCTION_WORDS | frozenset(UNSEARCHED)
 
 
@@ -31,13 +32,13 @@ def need_of(plan: Plan, question: Question, tells_need: Callable[[str], float | 
     give me blisters" something else is wanted. `tells_need` gives the logarithm of the odds by the words, if any is
     known: sure enough, they overrule that, since "trim the tree" is no tree, and "surprise me" no need.
     """
-    if plan.parts or not plan.queries:
+    if not plan.queries:
         return Need()
     said = [word.text for word in question.own_words]
     odds = tells_need(" ".join(said))
-    if odds is not None and odds > _SURE:
+    if odds is not None and odds > _SURE and not _begins_with_thing(said):
         return Need(" ".join(said), is_told=True)
-    if odds is not None and odds < _NEVER:
+    if plan.parts or (odds is not None and odds < _NEVER):
         return Need()
     searched = set(plan.queries[0].split())
     for value in plan.facets.get("type", ()):
@@ -48,6 +49,11 @@ def need_of(plan: Plan, question: Question, tells_need: Callable[[str], float | 
         if first is not None and all(_is_before_a_thing(word, searched) for word in said[:first]):
             return Need()
     return Need(" ".join(said))
+
+
+def _begins_with_thing(said: Sequence[str]) -> bool:
+    """Tell whether the first word is a thing, and the next says what for or of which sort: "treadmill for my flat"."""
+    return len(said) > 1 and said[1] in _AFTER_A_THING and _names_things(said[0])
 
 
 def _names_things(word: str) -> bool:

@@ -1,8 +1,9 @@
 """The plan of a conversation's newest question: of what a model wrote about it, or by rule alone."""
 
+from service.engines.meaning import QuestionMeaning
 from service.planner.making.completion import complete_plan
 from service.planner.making.in_language import plan_in_language
-from service.planner.making.in_shop import in_shop_terms, with_kinds
+from service.planner.making.in_shop import in_shop_terms, need_turned_away, with_kinds
 from service.planner.making.second_look import second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, parse
@@ -12,8 +13,13 @@ from service.planner.shop import current
 from service.planner.vocabulary import Vocabulary
 
 
-def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
-    """Return the plan of a model's draft. Total: every draft becomes a valid plan."""
+def plan_from_draft(
+    draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary, meaning: QuestionMeaning | None = None
+) -> Plan:
+    """Return the plan of a model's draft, and of what its kind head made of the question, where it has one.
+
+    Total: every draft becomes a valid plan.
+    """
     if conversation.is_no_wish:
         return _no_wish()
     if not conversation.is_english:
@@ -21,12 +27,17 @@ def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vo
     if current.SHOPS:
         draft = in_shop_terms(draft, conversation, vocabulary)
     plan = complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary)
-    return with_kinds(plan, conversation.question, vocabulary) if current.SHOPS else plan
+    if not current.SHOPS:
+        return plan
+    plan = need_turned_away(plan, conversation, vocabulary, meaning)
+    return plan if plan.kinds else with_kinds(plan, conversation.question, vocabulary, meaning)
 
 
-def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
-    """Return the plan that a model's text means. Raises PlanTextError when it is invalid."""
-    return plan_from_draft(parse(text, conversation.question, vocabulary), conversation, vocabulary)
+def plan_from_text(
+    text: str, conversation: Conversation, vocabulary: Vocabulary, meaning: QuestionMeaning | None = None
+) -> Plan:
+    """Return the plan that a model's text means; `meaning` as above. Raises PlanTextError when it is invalid."""
+    return plan_from_draft(parse(text, conversation.question, vocabulary), conversation, vocabulary, meaning)
 
 
 def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary, draft: PlanDraft | None = None) -> Plan:

@@ -34,8 +34,8 @@ _LONGEST_NAME: Final = 5  # words
 _MOST_WORDS: Final = 24  # of a plan that are looked up
 _PART_OF_BEST: Final = 0.2  # of the best category's share: a second or third one is worth naming
 # The share from which on a category is believed, where a need is told and where only no thing was found: fitted to the
-# first three sets of benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers.
-_LEAST_OF_NEEDS: Final = {True: 0.25, False: 0.4}
+# four sets of benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers.
+_LEAST_OF_NEEDS: Final = {True: 0.2, False: 0.4}
 _WORDS: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _POSSESSIVE: Final = re.compile(r"['’]s?$")
 _PLURALS: Final = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"))
@@ -75,13 +75,14 @@ class Thing(NamedTuple):
     """One thing that is wanted: all words that say so, and those that name it.
 
     `need` is what the shopper said where it tells what the thing is for, and names none; `is_told` where its words are
-    those of needs, and not only none of a thing was found.
+    those of needs, and not only none of a thing was found. `pointed` is where the model points that has read it.
     """
 
     text: str
     named: Sequence[str] = ()
     need: str = ""
     is_told: bool = False
+    pointed: Sequence[float] = ()
 
 
 class Category(NamedTuple):
@@ -131,13 +132,18 @@ class Kinds:
         """Return the logarithm of the odds that a text tells a need and names no thing; None where nothing tells."""
         return None if self._meanings is None else self._meanings.tells_need(plain_words(text))
 
+    @property
+    def space(self) -> str:
+        """The name of the space in which a model must point; "" where none can."""
+        return self._meanings.space if self._meanings is not None else ""
+
     def _of_need(self, thing: Thing, most: int) -> list[int]:
         """Return the numbers of the categories that a need is about, by meaning and words; none where none is sure."""
         if self._meanings is None:
             return []
         told, _ = self.evidence(Thing(thing.need))
         least = _LEAST_OF_NEEDS[thing.is_told]
-        return self._meanings.of_need(plain_words(thing.need), told, least, _PART_OF_BEST)[:most]
+        return self._meanings.of_need(plain_words(thing.need), told, least, _PART_OF_BEST, thing.pointed)[:most]
 
     def evidence(self, thing: Thing) -> tuple[Mapping[int, float], bool]:
         """Return how much words tell of each category that they tell of, and whether a thing of the shop is named.

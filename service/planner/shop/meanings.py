@@ -2,11 +2,14 @@
 
 A text is the sum of its words' vectors, whose lengths say how much each tells (`training.word_vectors`). What its words
 weigh, and the first two once more by their place, says whether it tells a need and names no thing (a logistic
-regression, `training.needs`). `peakplan shop learn` writes the words into the shop folder beside the vectors of its
+regression, `training.needs`). A model that has read the question points among the vectors, too
+(`decoding/kind_head.py`). `peakplan shop learn` writes the words into the shop folder beside the vectors of its
 categories, so that both always fit.
 """
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -21,11 +24,13 @@ WORDS_FILE: Final = "meanings.marisa"
 VECTORS_FILE: Final = "meanings-words.npy"  # int8, a row for each word by its number in the trie
 KINDS_FILE: Final = "meanings-kinds.npy"  # float32, a row of length 1 for each category by its number
 TELLING_FILE: Final = "meanings-telling.npy"  # float16, a row for each word: anywhere, as the first, as the second
+SPACE_FILE: Final = "meanings.json"  # the name of the space that the vectors are in
 _MOST_WORDS: Final = 32  # of a question that are looked up
 _PLACES: Final = 3  # where a word tells of a need: anywhere, first, second
 # What tells of a need: fitted as the shares in kinds.py.
 _CLOSENESS_WEIGHT: Final = 16.0  # of a cosine, in nats
-_WORDS_WEIGHT: Final = 0.2  # of the evidence of words, which say the same thing several times
+_WORDS_WEIGHT: Final = 0.1  # of the evidence of words, which say the same thing several times
+_SPACE_DIGITS: Final = 16
 _TIMES_CHANCE: Final = 2  # as large as were all categories alike, at least
 
 
@@ -55,12 +60,21 @@ class Meanings:
         self._telling = _numpy().load(telling, mmap_mode="r") if telling.is_file() else None
         if self._telling is not None and self._telling.shape != (len(self._words) + 1, _PLACES):
             raise ValueError(f"{telling} does not fit its words")
+        # Nor has one that was learnt before models pointed among the vectors: no model knows its space.
+        space = folder / SPACE_FILE
+        self.space = str(json.loads(space.read_text(encoding="utf-8"))["space"]) if space.is_file() else ""
 
-    def closeness(self, words: list[str]) -> "NDArray[np.float32] | None":
-        """Return the cosine of words, as `kinds.plain_words` has them, with each category; None where none is known."""
+    def closeness(self, words: list[str], pointed: Sequence[float] = ()) -> "NDArray[np.float32] | None":
+        """Return the cosine of words, as `kinds.plain_words` has them, with each category; None where none is known.
+
+        `pointed` is where a model points, which adds to the words' direction.
+        """
         numpy = _numpy()
         known = [self._words[word] for word in list(dict.fromkeys(words))[:_MOST_WORDS] if word in self._words]
-        summed = self._vectors[known].astype(numpy.float32).sum(0) if known else numpy.zeros(1, numpy.float32)
+        summed = self._vectors[known].astype(numpy.float32).sum(0)
+        summed /= float(numpy.linalg.norm(summed)) or 1.0
+        if len(pointed) == len(summed):
+            summed += numpy.asarray(pointed, numpy.float32)
         length = float(numpy.linalg.norm(summed))
         found: NDArray[np.float32] | None = self._kinds @ (summed / length) if length else None
         return found
@@ -76,13 +90,20 @@ class Meanings:
         rows, places = zip(*found, (len(self._words), 0), strict=True)  # the last row has what holds of any text
         return float(self._telling[rows, places].sum(dtype=numpy.float32))
 
-    def of_need(self, words: list[str], told: Mapping[int, float], least: float, part_of_best: float) -> list[int]:
+    def of_need(
+        self,
+        words: list[str],
+        told: Mapping[int, float],
+        least: float,
+        part_of_best: float,
+        pointed: Sequence[float] = (),
+    ) -> list[int]:
         """Return the numbers of the categories that a need is about, best first; none where none is sure.
 
         `told` is what the words tell of each category, `least` the share from which on the best one is believed; others
-        are worth naming from a part of its share on.
+        are worth naming from a part of its share on. `pointed` as in `closeness`.
         """
-        logits = self.closeness(words)
+        logits = self.closeness(words, pointed)
         if logits is None:
             return []
         numpy = _numpy()
@@ -116,3 +137,12 @@ def write_meanings(
     numpy.save(folder / KINDS_FILE, kinds.astype(numpy.float32))
     if telling is not None:
         numpy.save(folder / TELLING_FILE, telling[[*order, len(words)]])
+    (folder / SPACE_FILE).write_text(json.dumps({"space": space_of(words, vectors)}) + "\n", encoding="utf-8")
+
+
+def space_of(words: Sequence[str], vectors: "NDArray[np.int8]") -> str:
+    """Return the name of the space that these vectors are in: another for others, whatever their order."""
+    order = sorted(range(len(words)), key=words.__getitem__)
+    digest = hashlib.sha256("\n".join(words[number] for number in order).encode())
+    digest.update(_numpy().ascontiguousarray(vectors[order]).tobytes())
+    return digest.hexdigest()[:_SPACE_DIGITS]

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from service.decoding.prefill_head import MOST_POSITIONS
+from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
@@ -139,4 +140,47 @@ def test_a_prefill_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     (write_prefill_head(folder) / "prefill_head.safetensors").unlink()
     with pytest.raises(ModelFolderError, match=r"prefill_head\.safetensors"):
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
+
+
+def write_kind_head(folder: Path, width: int = HIDDEN, space: str = "0" * 16) -> Path:
+    """Write a head that gives back the first number of the last state, and that of the mean as the odds of a need."""
+    parts = {"inner": torch.zeros(1, 2 * width), "outer": torch.ones(1, 1), "need": torch.zeros(1, 2 * width)}
+    parts["inner"][0, width] = parts["need"][0, 0] = 1.0
+    parts |= {f"{name}_bias": torch.zeros(1) for name in ("inner", "outer", "need")}
+    parts |= {"centre": torch.zeros(2 * width), "scale": torch.ones(2 * width)}
+    save_file(parts, folder / "kind_head.safetensors")
+    (folder / "kind_head.json").write_text(json.dumps({"space": space}), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("strategy", ["medusa", "autoregressive"])
+def test_a_kind_head_reads_the_prompts_states_and_changes_no_token(
+    model: TorchModel, tmp_path: Path, strategy: str
+) -> None:
+    folder = write_kind_head(write_tiny_model(tmp_path / "kinds"))
+    reading = load(EngineConfig(model_dir=folder, cache_dir=tmp_path, dtype="float32"))
+    request = plan_request("red running shoes for women", strategy=strategy)
+    prompt = torch.tensor([reading._bos_token_id, *reading._tokenizer.encode(request.prompt).ids])
+    states = reading._llama.forward(prompt, torch.arange(len(prompt)), reading._llama.new_cache(len(prompt)))
+
+    told, plain = reading.generate(request), model.generate(request)
+
+    assert (told.tokens, plain.meaning) == (plain.tokens, "")
+    meaning = QuestionMeaning.unpacked(told.meaning)
+    assert meaning is not None
+    assert meaning.space == "0" * 16
+    assert meaning.direction == pytest.approx([torch.nn.functional.gelu(states[-1, 0]).item()], rel=2e-3, abs=1e-3)
+    assert meaning.odds == pytest.approx(states[1:-1, 0].mean().item(), rel=2e-3, abs=1e-3)
+
+
+def test_a_kind_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    folder = write_kind_head(write_tiny_model(tmp_path / "wide"), width=HIDDEN * 2)
+    with pytest.raises(ModelFolderError, match=f"states of {HIDDEN * 2}, and the base's are {HIDDEN}"):
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
+    write_kind_head(folder, space="")
+    with pytest.raises(ModelFolderError, match="space"):
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
+    (write_kind_head(folder) / "kind_head.safetensors").unlink()
+    with pytest.raises(ModelFolderError, match=r"kind_head\.safetensors"):
         load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))

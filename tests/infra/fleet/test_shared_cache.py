@@ -10,6 +10,7 @@ from infra.fleet.alarms import cell_alarms
 from infra.fleet.cost import Prices, bill
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.shared_cache import BYTES_AN_ENTRY, KEPT_SECONDS, SharedCache
+from service.engines.meaning import QuestionMeaning
 from service.planner.plan_cache import CachedPlanText
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
@@ -29,7 +30,8 @@ async def test_an_entry_takes_no_more_room_than_the_rule_reckons_with(tmp_path: 
     key = PlanTask(Question.parse("quiet blender", []), shipped_vocabulary()).key("qp-smollm2-135m@" + "0" * 64)
     with redis_server(tmp_path) as server:
         memory = RedisPlanCache(server.url, timeout=0.5, seconds=60, secret="a key")
-        encoded = memory._encode(key, CachedPlanText(TEXT, "qp-smollm2-135m", "medusa"))
+        meaning = QuestionMeaning("0" * 16, (0.5,) * 128, 1.0).packed()
+        encoded = memory._encode(key, CachedPlanText(TEXT, "qp-smollm2-135m", "medusa", meaning))
         async with Redis.from_url(server.url) as client:
             await client.set(_PREFIX + key, encoded, px=60_000)
             used = await client.memory_usage(_PREFIX + key)
@@ -44,7 +46,7 @@ def test_plans_are_kept_as_long_as_the_gateway_keeps_them() -> None:
 
 def test_a_cache_with_too_little_room_is_refused_with_the_number() -> None:
     prime_day = FleetSettings.from_yaml(FLEETS / "prime-day.yaml").model_dump(exclude_unset=True)
-    with pytest.raises(ValidationError, match=r"cache\.t4g\.small has 1\.0 GiB for plans, .* may bring 1\.6"):
+    with pytest.raises(ValidationError, match=r"cache\.t4g\.small has 1\.0 GiB for plans, .* may bring 1\.9"):
         FleetSettings.model_validate(prime_day | {"shared_cache": {"node_type": "cache.t4g.small"}})
     off = FleetSettings.model_validate(prime_day | {"shared_cache": {"node_type": "cache.t4g.small", "enabled": False}})
     assert not off.shared_cache.enabled

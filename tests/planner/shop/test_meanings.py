@@ -1,20 +1,24 @@
 """Needs, which name no thing, lead to a shop's categories by what their words mean, and to none where none is close."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from service.engines.meaning import QuestionMeaning
+from service.planner.making.in_shop import with_kinds
 from service.planner.making.needs import need_of
-from service.planner.making.plans import plan_by_rule
+from service.planner.making.plans import plan_by_rule, plan_from_draft
 from service.planner.plan import Plan
+from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
 from service.planner.reading import readers
 from service.planner.reading.conversation import Conversation
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import Kinds, Thing, write_kinds
-from service.planner.shop.meanings import KINDS_FILE, TELLING_FILE, VECTORS_FILE, Meanings, write_meanings
+from service.planner.shop.meanings import KINDS_FILE, TELLING_FILE, VECTORS_FILE, Meanings, space_of, write_meanings
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.shop.test_in_shop import write_folder
 from tests.planner.shop.test_kinds import CATEGORIES, CERTAINTY, NAMES, WORDS
@@ -99,6 +103,8 @@ def test_what_is_said_is_a_need_only_where_it_names_no_thing(folder: Path) -> No
         ("waterproof boots for the mud", False),
         ("i am looking for a baby stroller", False),
         ("baby stroller", False),
+        ("trudge through puddles with boots", True),
+        ("stroller for trudging through puddles", False),  # begins with a thing, and goes on with what for
     ):
         plan = plan_by_rule(Conversation(Question.parse(question)), shipped_vocabulary())
         assert bool(need_of(plan, Question.parse(question), tells_need).text) == need, question
@@ -115,6 +121,52 @@ def test_the_plan_of_a_need_names_kinds_and_that_of_an_absent_thing_does_not(fol
     assert kinds_of("keep me dry in the mud") == ["Rain Boots"]
     assert kinds_of("baby stroller") == []
     assert kinds_of("where is my order") == []
+
+
+def by_model(question: str, meaning: QuestionMeaning | None, intent: str = "out_of_scope") -> Plan:
+    draft = PlanDraft("keyword", intent)
+    return plan_from_draft(draft, Conversation(Question.parse(question)), shipped_vocabulary(), meaning)
+
+
+def kinds_of(plan: Plan) -> list[str]:
+    return [kind.name for kind in plan.kinds]
+
+
+def test_where_the_model_points_adds_to_what_words_mean(folder: Path) -> None:
+    meanings = Meanings(folder)
+    word, pointed = np.array([0, 1, 0]), np.array([0, 0, 3])
+
+    expected = OF_KINDS @ ((word + pointed) / np.linalg.norm(word + pointed))
+    assert meanings.closeness(["puddle"], pointed.tolist()) == pytest.approx(expected, abs=1e-6)
+    assert meanings.closeness(["unheard"], pointed.tolist()) == pytest.approx(OF_KINDS @ [0, 0, 1], abs=1e-6)
+    assert meanings.closeness(["puddle"], [1.0]) == pytest.approx(OF_KINDS @ word, abs=1e-6)  # another width
+
+
+def test_the_model_counts_where_it_points_among_the_vectors_of_this_shop(folder: Path) -> None:
+    space = Kinds(folder).space
+    assert space == space_of(list(VECTORS), np.array(list(VECTORS.values()), np.int8))
+    tents = QuestionMeaning(space, (0.0, 0.0, 5.0), 0.0)
+    need = "trudge through the puddles"
+    assert kinds_of(by_model(need, None, "find_product")) == ["Rain Boots"]
+    assert kinds_of(by_model(need, tents, "find_product")) == ["Tents"]
+    assert kinds_of(by_model(need, replace(tents, space="0" * 16), "find_product")) == ["Rain Boots"]
+    told = Plan(mode="keyword", intent="find_product", queries=[need])
+    follow_up = Question.parse(need, ["hello"])  # a head has learnt from questions of one utterance
+    assert kinds_of(with_kinds(told, follow_up, shipped_vocabulary(), tents)) == ["Rain Boots"]
+
+
+def test_a_need_that_the_model_turns_away_is_searched_where_all_else_says_that_it_is_one(folder: Path) -> None:
+    sure = QuestionMeaning(Kinds(folder).space, (0.0, 5.0, 0.0), 5.0)  # the words' odds are 3.5
+    for meaning, intent, kinds in (
+        (sure, "find_product", ["Rain Boots"]),
+        (None, "out_of_scope", []),
+        (replace(sure, odds=0.0), "out_of_scope", []),
+        (replace(sure, direction=(50.0, 50.0, 50.0)), "out_of_scope", []),  # as close to three categories
+        (replace(sure, space="0" * 16), "out_of_scope", []),
+    ):
+        plan = by_model("trudge through the mud", meaning)
+        assert (plan.intent, kinds_of(plan)) == (intent, kinds), meaning
+    assert by_model("where is my order", sure).intent == "order_status"
 
 
 def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
