@@ -4,7 +4,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
@@ -110,6 +110,10 @@ class Words:
     def span(self, first: int, end: int) -> tuple[int, int]:
         """Return the position of tokens [first, end) in the source; (0, 0) for no tokens."""
         return (self.starts[first], self.ends[end - 1]) if end > first else (0, 0)
+
+    def spans(self, tokens: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """Return the positions of ranges of tokens in the source, in their order."""
+        return tuple([self.span(first, end) for first, end in sorted(tokens)])
 
     def tokens_in(self, start: int, end: int) -> range:
         """Return the tokens of a span of `joined`."""

@@ -90,8 +90,8 @@ class Reading:
             offers=tuple([offer for offer in OFFERS if offer in self._offers]),
             refused=tuple(self._refusals),
             lifted=frozenset(self._lifted),
-            spans=tuple([span(*tokens) for tokens in sorted(self._phrases)]),
-            names=tuple([span(index, index + 1) for index in sorted(self.names)]),
+            spans=self.words.spans(self._phrases),
+            names=self.words.spans([(index, index + 1) for index in self.names]),
         )
 
     def take(self, first: int, end: int) -> int:
