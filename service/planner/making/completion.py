@@ -166,12 +166,11 @@ class _Products:
         spans = sorted(spans, key=lambda span: span.first)
         for span in spans:
             last[self._said(span)] = span.refused
-        for span in spans:
-            if last[self._said(span)] == span.refused:
-                values = found["exclude" if span.refused else "facets"].setdefault(span.facet, [])
-                surface = self._question.surface(span.first, span.last)
-                if surface not in values:
-                    values.append(surface)
+        for span in [span for span in spans if last[self._said(span)] == span.refused]:
+            values = found["exclude" if span.refused else "facets"].setdefault(span.facet, [])
+            surface = self._question.surface(span.first, span.last)
+            if surface not in values:
+                values.append(surface)
         return found
 
     def _parts(self, numbers: Sequence[int], stands: DialogueState, queries: Queries) -> list[Part]:
