@@ -39,8 +39,10 @@ _PIP = "pip==26.3"  # the build's own (service/Dockerfile)
 _DEBIAN = "bookworm"
 # What debootstrap takes from this machine, and what tells when it ran.
 _OF_THIS_MACHINE = ("etc/hostname", "etc/resolv.conf", "etc/machine-id")
-_OF_THIS_DAY = ("var/log/bootstrap.log", "var/log/dpkg.log", "var/log/alternatives.log", "var/log/apt")
-_OF_THIS_DAY += ("var/cache/ldconfig/aux-cache", "var/cache/apt", "var/lib/apt/lists")
+_OF_THIS_DAY = (
+    "var/log/bootstrap.log", "var/log/dpkg.log", "var/log/alternatives.log", "var/log/apt",
+    "var/cache/ldconfig/aux-cache", "var/cache/apt", "var/lib/apt/lists",
+)  # fmt: skip
 
 
 class ImageError(RuntimeError):
@@ -172,10 +174,14 @@ def _opened(archive: tarfile.TarFile, layer: str) -> tarfile.TarFile:
     return tarfile.open(fileobj=_file(archive, archive.getmember(member.linkname) if member.issym() else member))
 
 
-def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> io.BufferedReader:
     file = archive.extractfile(member)
-    assert file is not None
+    assert isinstance(file, io.BufferedReader), f"{member.name} is no file"
     return file
+
+
+def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    return file_digest(_file(archive, member), "sha256").digest()
 
 
 def _different(left: tarfile.TarFile, right: tarfile.TarFile) -> Iterator[str]:
@@ -186,10 +192,7 @@ def _different(left: tarfile.TarFile, right: tarfile.TarFile) -> Iterator[str]:
             yield f"{name} is in one of them alone"
         elif (told := _told(one)) != (again := _told(other)):
             yield f"{name}: {told} and {again}"
-        elif (
-            one.isreg()
-            and file_digest(_file(left, one), "sha256").digest() != file_digest(_file(right, other), "sha256").digest()
-        ):
+        elif one.isreg() and _digest(left, one) != _digest(right, other):
             yield f"{name}: other bytes"
 
 
@@ -234,11 +237,12 @@ def make(folder: Path, work: Path, base: str | None) -> Path:
             pushed.unlink()
     finally:
         store.empty()
-    if not filecmp.cmp(*archives, shallow=False):
-        raise ImageError("\n".join(["the image differs between two builds:", *differences(*archives)]))
+    first, second = archives
+    if not filecmp.cmp(first, second, shallow=False):
+        raise ImageError("\n".join(["the image differs between two builds:", *differences(first, second)]))
     made = folder / f"peakplan-{VERSION}-image-linux-{platform.machine()}.tar.gz"
     with made.open("wb") as file:
-        subprocess.run(["gzip", "--no-name", "--stdout", archives[0]], stdout=file, check=True)
+        subprocess.run(["gzip", "--no-name", "--stdout", first], stdout=file, check=True)
     return made
 
 
@@ -251,12 +255,13 @@ def without_chance(pushed: Path, archive: Path) -> Path:
         for part in ("config", "container_config"):
             config.get(part, {}).pop("Hostname", None)
         text = json.dumps(config, sort_keys=True).encode()
-        named = {"Config": f"{sha256(text).hexdigest()}.json", "RepoTags": [f"peakplan:{VERSION}"]}
-        _add(target, named["Config"], len(text), io.BytesIO(text))
+        name = f"{sha256(text).hexdigest()}.json"
+        _add(target, name, len(text), io.BytesIO(text))
         for layer in dict.fromkeys(image["Layers"]):
             member = source.getmember(layer)
             _add(target, layer, member.size, _file(source, member))
-        manifest = json.dumps([named | {"Layers": image["Layers"]}]).encode()
+        named = {"Config": name, "RepoTags": [f"peakplan:{VERSION}"], "Layers": image["Layers"]}
+        manifest = json.dumps([named]).encode()
         _add(target, "manifest.json", len(manifest), io.BytesIO(manifest))
     return archive
 

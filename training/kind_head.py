@@ -137,7 +137,7 @@ def train_gate(read: Tensor, labels: Tensor, weights: Tensor) -> nn.Linear:
     gate = nn.Linear(read.shape[1], 1)
     adam = torch.optim.AdamW(gate.parameters(), lr=_RATE, weight_decay=_GATE_DECAY)
     for _ in range(_GATE_EPOCHS):
-        for batch in torch.randperm(len(read)).split(_BATCH):
+        for batch in torch.randperm(len(read)).split(_BATCH):  # type: ignore[no-untyped-call]
             odds = gate(read[batch])[:, 0]
             loss = functional.binary_cross_entropy_with_logits(odds, labels[batch], weights[batch])
             adam.zero_grad()
