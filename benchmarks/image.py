@@ -10,7 +10,6 @@ it says which file is not. Where buildah or debootstrap lacks, nothing is built,
 
 import argparse
 import filecmp
-import io
 import json
 import os
 import platform
@@ -23,8 +22,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
+from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from benchmarks.wheels import pinned
 from service.weights.base_weights import WHEEL
@@ -39,10 +39,8 @@ _PIP = "pip==26.3"  # the build's own (service/Dockerfile)
 _DEBIAN = "bookworm"
 # What debootstrap takes from this machine, and what tells when it ran.
 _OF_THIS_MACHINE = ("etc/hostname", "etc/resolv.conf", "etc/machine-id")
-_OF_THIS_DAY = (
-    "var/log/bootstrap.log", "var/log/dpkg.log", "var/log/alternatives.log", "var/log/apt",
-    "var/cache/ldconfig/aux-cache", "var/cache/apt", "var/lib/apt/lists",
-)  # fmt: skip
+_LOGS = ("var/log/bootstrap.log", "var/log/dpkg.log", "var/log/alternatives.log", "var/log/apt")
+_OF_THIS_DAY = (*_LOGS, "var/cache/ldconfig/aux-cache", "var/cache/apt", "var/lib/apt/lists")
 
 
 class ImageError(RuntimeError):
@@ -174,14 +172,10 @@ def _opened(archive: tarfile.TarFile, layer: str) -> tarfile.TarFile:
     return tarfile.open(fileobj=_file(archive, archive.getmember(member.linkname) if member.issym() else member))
 
 
-def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> io.BufferedReader:
+def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     file = archive.extractfile(member)
-    assert isinstance(file, io.BufferedReader), f"{member.name} is no file"
+    assert file is not None
     return file
-
-
-def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    return file_digest(_file(archive, member), "sha256").digest()
 
 
 def _different(left: tarfile.TarFile, right: tarfile.TarFile) -> Iterator[str]:
@@ -194,6 +188,10 @@ def _different(left: tarfile.TarFile, right: tarfile.TarFile) -> Iterator[str]:
             yield f"{name}: {told} and {again}"
         elif one.isreg() and _digest(left, one) != _digest(right, other):
             yield f"{name}: other bytes"
+
+
+def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    return file_digest(cast(BufferedReader, _file(archive, member)), "sha256").digest()
 
 
 def _told(member: tarfile.TarInfo) -> str:
@@ -237,12 +235,12 @@ def make(folder: Path, work: Path, base: str | None) -> Path:
             pushed.unlink()
     finally:
         store.empty()
-    first, second = archives
-    if not filecmp.cmp(first, second, shallow=False):
-        raise ImageError("\n".join(["the image differs between two builds:", *differences(first, second)]))
+    one, other = archives
+    if not filecmp.cmp(one, other, shallow=False):
+        raise ImageError("\n".join(["the image differs between two builds:", *differences(one, other)]))
     made = folder / f"peakplan-{VERSION}-image-linux-{platform.machine()}.tar.gz"
     with made.open("wb") as file:
-        subprocess.run(["gzip", "--no-name", "--stdout", first], stdout=file, check=True)
+        subprocess.run(["gzip", "--no-name", "--stdout", one], stdout=file, check=True)
     return made
 
 
@@ -255,14 +253,15 @@ def without_chance(pushed: Path, archive: Path) -> Path:
         for part in ("config", "container_config"):
             config.get(part, {}).pop("Hostname", None)
         text = json.dumps(config, sort_keys=True).encode()
-        name = f"{sha256(text).hexdigest()}.json"
-        _add(target, name, len(text), io.BytesIO(text))
+        called = f"{sha256(text).hexdigest()}.json"
+        _add(target, called, len(text), BytesIO(text))
         for layer in dict.fromkeys(image["Layers"]):
             member = source.getmember(layer)
             _add(target, layer, member.size, _file(source, member))
-        named = {"Config": name, "RepoTags": [f"peakplan:{VERSION}"], "Layers": image["Layers"]}
-        manifest = json.dumps([named]).encode()
-        _add(target, "manifest.json", len(manifest), io.BytesIO(manifest))
+        manifest = json.dumps(
+            [{"Config": called, "RepoTags": [f"peakplan:{VERSION}"], "Layers": image["Layers"]}]
+        ).encode()
+        _add(target, "manifest.json", len(manifest), BytesIO(manifest))
     return archive
 
 
