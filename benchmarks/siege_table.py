@@ -30,6 +30,7 @@ def render_siege(figure: dict[str, Any]) -> str:
             f"The gateway's memory went from {memory['settled']} MiB to {memory['end']} MiB and peaked at "
             f"{memory['most']} MiB. schemathesis {'found nothing' if schema['passed'] else 'found something'} "
             f"({schema['examples']} examples). Lost permanently: {', '.join(lost) or 'nothing'}.",
+            *_fresh_control(fresh),
             *render_neighbours(figure),
             "",
             _verdict(figure["given_way"]),
@@ -54,10 +55,44 @@ def render_neighbours(figure: dict[str, Any]) -> Iterator[str]:
             f"{beside['p99_ms']} ms; rules planned {beside['by_rule']} of {beside['asked']}, and {alone['by_rule']} "
             "without them."
         )
+        yield from _control(found)
+        yield from _each(found)
     if stops := figure.get("stops"):
         slowest = max(stops, key=lambda name: float(stops[name]["seconds"]))
         yield ""
         yield f"SIGTERM during attacks ({len(stops)} stops): at most {stops[slowest]['seconds']} s, during {slowest}."
+
+
+def _fresh_control(fresh: dict[str, Any]) -> Iterator[str]:
+    if (control := fresh.get("control")) is not None:
+        yield (
+            f"As many at a server that does nothing: {control['in_time']:.2%}, p99 {control['p99_ms']} ms. One in a "
+            f"hundred was sent {fresh['sent_late_ms']} ms late or later; {fresh['refused']:,} were refused with 503."
+        )
+
+
+def _control(found: dict[str, Any]) -> Iterator[str]:
+    """Yield what the attackers cost the others without the service: the machine's part."""
+    if (control := found.get("control")) is not None:
+        yield (
+            f"Where the same callers send {found['attacks_a_second']} of their questions a second to a server that "
+            f"does nothing, others' p50 here is {control['p50_ms']} ms and their p99 is {control['p99_ms']} ms; rules "
+            f"plan {control['by_rule']} of {control['asked']}: that is the machine's part, and the rest is the service's."
+        )
+
+
+def _each(found: dict[str, Any]) -> Iterator[str]:
+    """Yield a table of what the others notice of each attack alone, and of all at once."""
+    if not (each := found.get("each")):
+        return
+    yield ""
+    quiet, control = "others' p99, quiet", "where a server that does nothing is attacked"
+    yield f"| attack | callers | attacks a second | {quiet} | {control} | attacked | by rule |"
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    for name, row in each.items():
+        machine, beside = row.get("control", {}).get("p99_ms", "-"), row["beside"]
+        numbers = (row["callers"], row["attacks_a_second"], found["alone"]["p99_ms"], machine, beside["p99_ms"])
+        yield f"| {name} | {' | '.join(map(str, numbers))} | {beside['by_rule']} |"
 
 
 def _verdict(given_way: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
 """`make siege`: attack a service on loopback from all sides, seeded and bounded; write docs/figures/siege.json.
 
 Its parts: schemathesis; 500 fresh connections a second; every attack at once, while replicas are killed and stopped,
-and the model is reloaded; what others notice of callers whose questions cost most; SIGTERM during the attacks. A
-process of its own asks for the service's health all the while, each time on a fresh connection, because this program's
-own loop would delay it. The attackers yield a core to the service, as they would not be on its machine: at its own
-priority they would measure how the kernel shares two cores among four.
+and the model is reloaded; what others notice of callers whose questions cost most, and of the same callers where they
+attack a server that does nothing as often (`control.py`); SIGTERM during the attacks. A process of its own asks for the
+service's health all the while, each time on a fresh connection, because this program's own loop would delay it. The
+attackers yield a core to the service, as they would not be on its machine: at its own priority they would measure how
+the kernel shares two cores among four.
 """
 
 import argparse
@@ -27,23 +28,19 @@ import uvloop
 
 from benchmarks.machine import describe_machine, processor_time
 from benchmarks.questions import own_questions
-from rehearsal.load.arrivals import poisson
 from rehearsal.load.server import Server, serving
-from rehearsal.siege import bystanders, stopping
-from rehearsal.siege.attacks import Attack, Tally, exchange
+from rehearsal.siege import bystanders, fresh, stopping
+from rehearsal.siege.attacks import Attack, Tally
+from rehearsal.siege.control import control_server
 from rehearsal.siege.costly import ATTACKS
 from rehearsal.siege.health import MOST_SECONDS, watch_health
-from rehearsal.siege.shapes import HEAD
 
 FIGURE = Path("docs/figures/siege.json")
-FRESH_RATE = 500  # connections a second
-_DEADLINE = 0.3
-_IN_TIME = 0.999
 _STOLEN = 0.02  # of the machine's time: with more its hypervisor is what was measured
 _HEALTH_MS = 1000 * MOST_SECONDS
 _GROWTH = 1.05  # of the gateway's memory, from a quarter of the storm on
 _FAULT_PAUSE = 5.0
-_EACH_STOP_SECONDS = 300.0  # a siege as long as this stops during each attack alone, too
+_EACH_SECONDS = 300.0  # a siege as long as this has stops and bystanders of each attack alone, too
 _BACK_SECONDS = 30.0  # after the last attack, for everything to be as before
 _NICENESS = 5  # of the attackers, as of the service's replicas
 _EXAMPLES_A_MINUTE = 10  # of schemathesis, for each operation
@@ -65,8 +62,10 @@ _ENVIRONMENT = {
 class Siege:
     """One siege of one service."""
 
-    def __init__(self, server: Server, seconds: float, seed: int) -> None:
+    def __init__(self, server: Server, seconds: float, seed: int, *, has_control: bool = True) -> None:
+        """Take whether what the attackers cost without the service is measured, too."""
         self._server = server
+        self._has_control = has_control
         self._port = int(server.url.rpartition(":")[2])
         self._seconds = seconds
         self._seed = seed
@@ -81,7 +80,11 @@ class Siege:
         watch.start()
         os.nice(_NICENESS)
         schema = self._schemathesis()
-        fresh = uvloop.run(self._fresh(min(self._seconds / 6, _LONGEST_FRESH)))
+        fresh_seconds = min(self._seconds / 6, _LONGEST_FRESH)
+        opened = uvloop.run(fresh.fresh_connections(self._port, fresh_seconds, self._seed))
+        if self._has_control:
+            with control_server() as port:
+                opened["control"] = uvloop.run(fresh.fresh_connections(port, fresh_seconds / 4, self._seed))
         tallies = uvloop.run(self._storm(max(self._seconds / 2, end - time.monotonic())))
         lost = self._lost_for_good()
         ours.send("end")
@@ -90,7 +93,7 @@ class Siege:
         settled = self._memory[len(self._memory) // 4 :]
         return {
             "schemathesis": schema,
-            "fresh": fresh,
+            "fresh": opened,
             "attacks": {name: vars(tally) for name, tally in tallies.items()},
             "health": {
                 path: {
@@ -128,33 +131,6 @@ class Siege:
         if done.returncode:
             print(done.stdout[-3000:], file=sys.stderr)
         return {"examples": examples, "passed": done.returncode == 0}
-
-    async def _fresh(self, seconds: float) -> dict[str, Any]:
-        """Open a connection for each of so many plans a second; count those answered inside the deadline."""
-        rng, started = random.Random(self._seed), time.monotonic()
-        outcomes: list[tuple[int, float]] = []
-
-        async def ask(at: float, number: int) -> None:
-            body = b'{"query": "red shoes size %d"}' % number
-            try:
-                head = await exchange(self._port, [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body])
-                outcomes.append((int(head.split()[1]) if head else 0, time.monotonic() - started - at))
-            except OSError:  # a TimeoutError is one
-                outcomes.append((0, time.monotonic() - started - at))
-
-        async with asyncio.TaskGroup() as group:
-            for at in poisson(FRESH_RATE, seconds):
-                await asyncio.sleep(max(started + at - time.monotonic(), 0))
-                group.create_task(ask(at, rng.randrange(10**6)))
-        late = sorted(taken for _, taken in outcomes)
-        good = sum(status == 200 and taken <= _DEADLINE for status, taken in outcomes)
-        return {
-            "rate": FRESH_RATE,
-            "asked": len(outcomes),
-            "in_time": round(good / len(outcomes), 5),
-            "p50_ms": round(late[len(late) // 2] * 1000, 1),
-            "p99_ms": round(late[int(len(late) * 0.99)] * 1000, 1),
-        }
 
     async def _storm(self, seconds: float) -> dict[str, Tally]:
         """Run every attack at once, faults included."""
@@ -223,8 +199,7 @@ def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> li
     found += bystanders.given_way(result["bystanders"], shared=shared) + stopping.given_way(result["stops"])
     judged = "p99_ms" if shared else "worst_ms"
     found += [f"{path}: {asked[judged]} ms" for path, asked in health.items() if asked[judged] > _HEALTH_MS]
-    if not shared and result["fresh"]["in_time"] < _IN_TIME:
-        found.append(f"fresh connections: {result['fresh']['in_time']:.3%} in time")
+    found += [] if shared else fresh.given_way(result["fresh"])
     if not shared and memory["end"] > memory["settled"] * _GROWTH:
         found.append(f"memory went from {memory['settled']} to {memory['end']} MiB")
     return found
@@ -240,15 +215,18 @@ def main() -> int:
     parser.add_argument("--shared", action="store_true", help="others use this machine: judge counts, and 99% of times")
     arguments = parser.parse_args()
     stolen, ticks = processor_time()
+    is_long = arguments.seconds >= _EACH_SECONDS
     with tempfile.TemporaryDirectory() as kept:
         environment = _ENVIRONMENT | {"PEAKPLAN_OUTCOMES_DIR": kept}
         with serving(environment, arguments.module) as server:
-            result = Siege(server, arguments.seconds, arguments.seed).run()
+            result = Siege(server, arguments.seconds, arguments.seed, has_control=not arguments.shared).run()
             code = server.stop()
         outcome_bytes = sum(path.stat().st_size for path in Path(kept).iterdir())
         with serving(environment, arguments.module) as server:
-            result["bystanders"] = bystanders.measure(server, own_questions(), arguments.seconds / 6, arguments.seed)
-        is_long = arguments.seconds >= _EACH_STOP_SECONDS
+            others = bystanders.Bystanders(server, own_questions(), arguments.seed, has_control=not arguments.shared)
+            result["bystanders"] = others.beside_costly_callers(arguments.seconds / 6)
+            if is_long and not arguments.shared:
+                result["bystanders"]["each"] = others.beside_each(arguments.seconds)
         result["stops"] = stopping.stop_during_attacks(environment, arguments.module, each=is_long)
     stolen, ticks = (after - before for after, before in zip(processor_time(), (stolen, ticks), strict=True))
     result |= {

@@ -1,8 +1,9 @@
 """What others notice of callers whose questions cost most: their latency, and who plans for them, with and without.
 
 The callers have a process of their own, as on a machine of their own, but for the cores, and each an address of its
-own: to the service they are four clients, and the others are one more. Turns without and with them
-alternate, so that what else happens on this machine happens to both.
+own: to the service they are four clients, and the others are one more. Turns without and with them alternate, so that
+what else happens on this machine happens to both; in a third kind of turn the callers attack a server that does
+nothing, as often.
 """
 
 import asyncio
@@ -12,8 +13,10 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,10 +26,16 @@ from rehearsal.load.client import Sample, Shot
 from rehearsal.load.result import shown
 from rehearsal.load.server import Server
 from rehearsal.siege.attacks import SOURCE, Attack, Tally
-from rehearsal.siege.costly import costly_words
+from rehearsal.siege.control import control_server
+from rehearsal.siege.costly import ATTACKS, costly_words
 from service.planner.question import Question
 
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
+
+EVERYTHING = "all at once"
 CALLERS = 4
+MANY_CALLERS = 48
 MOST_TIMES = 2.0  # the quiet p99
 _RATE = 4.0  # questions of the others a second: a small part of what any machine plans
 _DEADLINE_MS = 300
@@ -35,45 +44,90 @@ _FIRST_HOST = 2  # of the callers' addresses
 _NICENESS = 5  # of the callers, as of all attackers
 # For the callers to start and to be answered: a new process imports for seconds on a busy machine.
 _BEGIN_SECONDS = 120.0
+_ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
+_LEAST_RATE = 0.1  # attacks a second of a control
 
 
 class NoAttackError(Exception):
     """Raised where the callers never came to attack, with a message for people: what others got says nothing then."""
 
 
-def attack_until(port: int, attack: Attack, callers: int, seed: int, begun: Event, ended: Event) -> None:
-    """Attack with so many callers who never pause, until told to end: the target of a process.
+@dataclass(frozen=True)
+class Pace:
+    """How callers attack: as often as they are answered, or so many times a second all together."""
+
+    callers: int = CALLERS
+    rate: float | None = None  # attacks a second; None: without a pause
+    until_answered: bool = True  # before it counts as begun; else each has begun to attack
+
+
+EAGER = Pace()
+
+
+def attack_until(
+    port: int, attack: Attack, pace: Pace, seed: int, begun: Event, ended: Event, count: "Synchronized[int]"
+) -> None:
+    """Attack with some callers until told to end, and count the attacks: the target of a process.
 
     Each calls from an address of its own on this machine, and so from another one than anybody else. They have `begun`
-    once every one of them has been answered.
+    once every one of them has been answered, or has attacked where no answer is owed.
     """
     os.nice(_NICENESS)
-    answered: set[int] = set()
+    ready: set[int] = set()
+
+    def is_ready(number: int) -> None:
+        ready.add(number)
+        if len(ready) == pace.callers:
+            begun.set()
 
     async def repeat(number: int) -> None:
         rng = random.Random(seed + number)
         SOURCE.set(f"127.0.0.{_FIRST_HOST + number}")
+        due = time.monotonic()
         while not ended.is_set():
+            if pace.rate is not None:
+                await asyncio.sleep(max(due - time.monotonic(), 0.0))
+                due += rng.expovariate(pace.rate / pace.callers)
             tally = Tally()
+            if not pace.until_answered:
+                is_ready(number)
+            count.value += 1
             await attack(port, rng, tally)
-            if tally.answered and number not in answered:
-                answered.add(number)
-                if len(answered) == callers:
-                    begun.set()
+            if tally.answered:
+                is_ready(number)
 
     async def attack_all() -> None:
-        await asyncio.gather(*(repeat(number) for number in range(callers)))
+        await asyncio.gather(*(repeat(number) for number in range(pace.callers)))
 
     asyncio.run(attack_all())
 
 
+class Attackers:
+    """The callers' process, while it attacks."""
+
+    def __init__(self, process: BaseProcess, count: "Synchronized[int]") -> None:
+        self._process, self._count = process, count
+        self._before, self._since = count.value, time.monotonic()
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.is_alive()
+
+    @property
+    def rate(self) -> float:
+        """Attacks a second since they have begun."""
+        return (self._count.value - self._before) / max(time.monotonic() - self._since, 1e-9)
+
+
 @contextlib.contextmanager
-def attacked(port: int, attack: Attack, seed: int, patience: float = _BEGIN_SECONDS) -> Iterator[None]:
-    """Run the callers' process meanwhile, from when each of them has been answered. Raises NoAttackError."""
+def attacked(
+    port: int, attack: Attack, seed: int, pace: Pace = EAGER, patience: float = _BEGIN_SECONDS
+) -> Iterator[Attackers]:
+    """Run the callers' process meanwhile, from when all have begun. Raises NoAttackError."""
     context = multiprocessing.get_context("spawn")
-    begun, ended = context.Event(), context.Event()
-    callers = context.Process(target=attack_until, args=(port, attack, CALLERS, seed, begun, ended))
+    begun, ended, count = context.Event(), context.Event(), context.Value("i", 0)
+    callers = context.Process(target=attack_until, args=(port, attack, pace, seed, begun, ended, count), daemon=True)
     callers.start()
     try:
         end = time.monotonic() + patience
@@ -81,39 +135,87 @@ def attacked(port: int, attack: Attack, seed: int, patience: float = _BEGIN_SECO
             if not callers.is_alive():
                 raise NoAttackError(f"the callers' process ended with {callers.exitcode}: see what it said above")
             if time.monotonic() > end:
-                raise NoAttackError(f"not all of {CALLERS} callers were answered within {patience:g} s")
-        yield
+                raise NoAttackError(f"not all of {pace.callers} callers were answered within {patience:g} s")
+        yield Attackers(callers, count)
+        if not callers.is_alive():
+            raise NoAttackError(f"the callers' process ended with {callers.exitcode}, in the middle")
     finally:
         ended.set()
-        callers.join(_BEGIN_SECONDS)
+        callers.join(_ENDING_SECONDS)  # an attack may wait for an answer that no longer comes
         callers.kill()
+        callers.join()
 
 
-def measure(server: Server, questions: Sequence[Question], seconds: float, seed: int) -> dict[str, Any]:
-    """Return what the others got in `seconds`, alone and beside the costly callers, and how the memory went.
+class Bystanders:
+    """The others, who ask a service while somebody attacks it, or a server beside it that does nothing."""
 
-    Raises NoAttackError.
-    """
-    port = int(server.url.rpartition(":")[2])
-    samples: dict[str, list[Sample]] = {"alone": [], "beside": []}
-    memory = []
-    rng = random.Random(seed)
-    for turn in range(_TURNS):
-        times = arrivals.poisson(_RATE, seconds / _TURNS / 2, turn)
-        for kind in samples if turn % 2 else reversed(samples):
-            shots = [_shot(when, rng.choice(questions), rng) for when in times]
-            if kind == "alone":
-                samples[kind] += run(server.url, shots, progress=False)
-                continue
-            with attacked(port, costly_words, 100 * turn):
-                samples[kind] += run(server.url, shots, progress=False)
-                memory.append(round(server.memory_mib(), 1))
-    return {
-        "callers": CALLERS,
-        "rate": _RATE,
-        "memory_mib": memory,
-        **{kind: told(taken) for kind, taken in samples.items()},
-    }
+    def __init__(self, server: Server, questions: Sequence[Question], seed: int, *, has_control: bool = True) -> None:
+        self._server = server
+        self._port = int(server.url.rpartition(":")[2])
+        self._questions = questions
+        self._rng = random.Random(seed)
+        self._has_control = has_control
+
+    def beside_costly_callers(self, seconds: float) -> dict[str, Any]:
+        """Return what the others got in `seconds`, alone and beside the costly callers, and how the memory went.
+
+        The control has as much time again. Raises NoAttackError.
+        """
+        samples: dict[str, list[Sample]] = {"alone": [], "beside": []} | ({"control": []} if self._has_control else {})
+        memory, rates = [], []
+        for turn in range(_TURNS):
+            times = arrivals.poisson(_RATE, seconds / _TURNS / 2, turn)
+            for kind in ("alone", "beside") if turn % 2 else ("beside", "alone"):
+                if kind == "alone":
+                    samples[kind] += self._ask(times)
+                    continue
+                with attacked(self._port, costly_words, 100 * turn) as attackers:
+                    samples[kind] += self._ask(times)
+                    memory.append(round(self._server.memory_mib(), 1))
+                    rates.append(attackers.rate)
+            if self._has_control:
+                samples["control"] += self._beside_control(costly_words, EAGER, rates[-1], times)
+        return {
+            "callers": CALLERS,
+            "rate": _RATE,
+            "attacks_a_second": round(sum(rates) / len(rates), 1),
+            "memory_mib": memory,
+            **{kind: told(taken) for kind, taken in samples.items()},
+        }
+
+    def beside_each(self, seconds: float) -> dict[str, Any]:
+        """Return the same of each attack alone, by as many callers, and of many callers who do any of them.
+
+        Each has its part of `seconds`, and its control as much again. Raises NoAttackError.
+        """
+        attacks: dict[str, tuple[Attack, int]] = {name: (attack, CALLERS) for name, (attack, _) in ATTACKS.items()}
+        attacks[EVERYTHING] = (any_attack, MANY_CALLERS)
+        found = {}
+        for number, (name, (attack, callers)) in enumerate(attacks.items()):
+            pace = Pace(callers, until_answered=False)
+            times = arrivals.poisson(_RATE, seconds / len(attacks), number)
+            with attacked(self._port, attack, number, pace) as attackers:
+                beside, rate = self._ask(times), attackers.rate
+            control = self._beside_control(attack, pace, rate, times) if self._has_control else []
+            found[name] = {"callers": callers, "attacks_a_second": round(rate, 1), "beside": told(beside)}
+            found[name] |= {"control": told(control)} if control else {}
+        return found
+
+    def _beside_control(self, attack: Attack, pace: Pace, rate: float, times: Sequence[float]) -> list[Sample]:
+        """Return what the others got while the control's server was attacked as often."""
+        paced = Pace(pace.callers, max(rate, _LEAST_RATE), until_answered=False)
+        with control_server() as port, attacked(port, attack, 0, paced):
+            return self._ask(times)
+
+    def _ask(self, times: Sequence[float]) -> list[Sample]:
+        shots = [_shot(when, self._rng.choice(self._questions), self._rng) for when in times]
+        return run(self._server.url, shots, progress=False)
+
+
+async def any_attack(port: int, rng: random.Random, tally: Tally) -> None:
+    """Attack in any of the ways."""
+    attack, _ = rng.choice(list(ATTACKS.values()))
+    await attack(port, rng, tally)
 
 
 def given_way(found: dict[str, Any], *, shared: bool) -> list[str]:

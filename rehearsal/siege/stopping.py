@@ -1,29 +1,19 @@
 """SIGTERM during each attack: how long the service takes to end, and how."""
 
-import multiprocessing
-import random
 import subprocess
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.load.server import serving
-from rehearsal.siege.attacks import Attack, Tally
-from rehearsal.siege.bystanders import attack_until
+from rehearsal.siege.attacks import Attack
+from rehearsal.siege.bystanders import EVERYTHING, MANY_CALLERS, Pace, any_attack, attacked
 from rehearsal.siege.costly import ATTACKS
 from service.settings import Settings
 
-EVERYTHING = "all at once"
 _CALLERS = 8
-_MANY_CALLERS = 48
 _ATTACKED_SECONDS = 2.0  # before the signal
 _ENDING_SECONDS = 2.0  # for processes to end, once requests have had their time
-
-
-async def any_attack(port: int, rng: random.Random, tally: Tally) -> None:
-    """Attack in any of the ways."""
-    attack, _ = rng.choice(list(ATTACKS.values()))
-    await attack(port, rng, tally)
 
 
 def most_seconds() -> float:
@@ -51,20 +41,15 @@ def given_way(stops: Mapping[str, Any]) -> list[str]:
 
 
 def _stop(environment: Mapping[str, object], module: str, attack: Attack, is_everything: bool) -> dict[str, Any]:
-    context = multiprocessing.get_context("spawn")
+    pace = Pace(MANY_CALLERS if is_everything else _CALLERS, until_answered=False)
     with serving({**environment, "PEAKPLAN_REPLICAS": 1}, module) as server:
-        port, ended = int(server.url.rpartition(":")[2]), context.Event()
-        callers = _MANY_CALLERS if is_everything else _CALLERS
-        attackers = context.Process(target=attack_until, args=(port, attack, callers, 1, ended), daemon=True)
-        attackers.start()
-        time.sleep(_ATTACKED_SECONDS)
-        started = time.monotonic()
-        try:
-            code: int | None = server.stop()
-        except subprocess.TimeoutExpired:  # `serving` kills it
-            code = None
-        taken = time.monotonic() - started
-        ended.set()
-        attackers.terminate()
-        attackers.join()
+        port = int(server.url.rpartition(":")[2])
+        with attacked(port, attack, 1, pace):
+            time.sleep(_ATTACKED_SECONDS)
+            started = time.monotonic()
+            try:
+                code: int | None = server.stop()
+            except subprocess.TimeoutExpired:  # `serving` kills it
+                code = None
+            taken = time.monotonic() - started
     return {"seconds": round(taken, 2), "exit_code": code}

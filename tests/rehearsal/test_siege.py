@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import multiprocessing
 import os
 import random
 import socket
@@ -15,7 +16,8 @@ import uvloop
 
 from benchmarks.siege_table import render_neighbours
 from rehearsal.load.client import Sample
-from rehearsal.siege import attacks, bystanders, stopping
+from rehearsal.siege import attacks, bystanders, fresh, stopping
+from rehearsal.siege.control import control_server
 from tests.faults.under_load import MODULE
 from tests.processes import PATIENCE, eventually
 
@@ -67,7 +69,8 @@ def test_callers_have_begun_once_every_one_of_them_was_answered(monkeypatch: pyt
         tried[source] += 1
         tally.answered += source == "127.0.0.2" or open_to_all.is_set()
 
-    target = (1, attack, 2, 0, begun, ended)
+    count = multiprocessing.get_context("spawn").Value("i", 0)
+    target = (1, attack, bystanders.Pace(2), 0, begun, ended, count)
     callers = threading.Thread(target=bystanders.attack_until, args=target)
     callers.start()
     try:
@@ -79,6 +82,70 @@ def test_callers_have_begun_once_every_one_of_them_was_answered(monkeypatch: pyt
         ended.set()
         callers.join(PATIENCE)
     assert not callers.is_alive()
+    assert count.value == tried.total()
+
+
+def test_callers_who_are_owed_no_answer_have_begun_once_each_attacks_and_keep_their_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    begun, ended, count = threading.Event(), threading.Event(), multiprocessing.get_context("spawn").Value("i", 0)
+    now, sources = 0.0, set[str]()
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        if now > 100:
+            ended.set()
+
+    async def attack(_port: int, _rng: random.Random, _tally: attacks.Tally) -> None:
+        sources.add(attacks.SOURCE.get())
+
+    monkeypatch.setattr(bystanders.time, "monotonic", lambda: now)
+    monkeypatch.setattr(bystanders.asyncio, "sleep", sleep)
+    bystanders.attack_until(1, attack, bystanders.Pace(1, 20.0, until_answered=False), 0, begun, ended, count)
+    assert begun.is_set()
+    assert count.value == pytest.approx(2000, rel=0.1), "a hundred seconds of twenty"
+    assert sources == {"127.0.0.2"}
+
+
+def test_an_attack_that_breaks_is_no_attack() -> None:
+    """Stops were once measured beside callers whose process had ended with an error: nothing attacked."""
+    with (
+        pytest.raises(bystanders.NoAttackError, match="ended with 1"),
+        bystanders.attacked(1, broken_attack, 1, bystanders.Pace(1, until_answered=False)) as attackers,
+    ):
+        eventually(lambda: not attackers.is_alive, "it goes on")
+
+
+async def broken_attack(_port: int, _rng: random.Random, _tally: attacks.Tally) -> None:
+    raise ZeroDivisionError
+
+
+def test_the_controls_server_answers_every_head_and_whatever_else_comes() -> None:
+    async def ask(port: int) -> tuple[bytes, bytes]:
+        heads = [b"GET / HTTP/1.1\r\n\r\n" * 3, b"\x16\x03"]
+        return tuple([await attacks.exchange(port, [each]) for each in heads])  # type: ignore[return-value]
+
+    with control_server() as port:
+        assert all(answer.startswith(b"HTTP/1.1 200") for answer in asyncio.run(ask(port)))
+        found = asyncio.run(fresh.fresh_connections(port, 0.2, 1))
+    assert found["asked"] > 50
+    assert found["refused"] == 0
+    assert fresh.given_way({**found, "in_time": 1.0}) == []
+    assert fresh.given_way({**found, "in_time": 0.9}) == ["fresh connections: 90.000% in time"]
+
+
+def test_the_page_tells_what_of_it_is_the_machines() -> None:
+    costly = found(90.0, 1)
+    costly |= {"control": {**costly["alone"], "p99_ms": 85.0}, "attacks_a_second": 40.0}
+    beside = {"callers": 4, "attacks_a_second": 9.5, "beside": costly["beside"], "control": costly["alone"]}
+    costly["each"] = {"traces": beside, "all at once": {**beside, "callers": 48}}
+    lines = list(render_neighbours({"bystanders": costly}))
+    assert "40.0 of their questions a second" in lines[2]
+    assert "their p99 is 85.0 ms" in lines[2]
+    assert "| traces | 4 | 9.5 | 80.0 | 80.0 | 90.0 | 1 |" in lines
+    assert "| all at once | 48 | 9.5 | 80.0 | 80.0 | 90.0 | 1 |" in lines
 
 
 def test_beside_callers_who_never_came_nothing_is_measured() -> None:
@@ -107,7 +174,7 @@ def test_the_page_tells_of_both_and_of_neither_where_a_figure_is_older() -> None
     assert list(render_neighbours({})) == []
     lines = list(render_neighbours({"bystanders": found(90.0, 1), "stops": {"traces": {"seconds": 0.4}}}))
     assert "their p99 from 80.0 to 90.0 ms" in lines[1]
-    assert lines[3] == "SIGTERM during attacks (1 stops): at most 0.4 s, during traces."
+    assert lines[-1] == "SIGTERM during attacks (1 stops): at most 0.4 s, during traces."
 
 
 def test_an_answer_counts_though_the_service_resets_the_connection_before_all_is_sent() -> None:
