@@ -92,7 +92,7 @@ def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
 
 
 def test_what_is_said_is_a_need_only_where_it_names_no_thing(folder: Path) -> None:
-    tells_need = Kinds(folder).tells_need
+    kinds = Kinds(folder)
     for question, need in (
         ("trudge to the tree", True),  # its words say so, though trees are things
         ("something nice for dusk", False),  # nor is a need one whose words are never those of needs
@@ -104,10 +104,11 @@ def test_what_is_said_is_a_need_only_where_it_names_no_thing(folder: Path) -> No
         ("i am looking for a baby stroller", False),
         ("baby stroller", False),
         ("trudge through puddles with boots", True),
-        ("stroller for trudging through puddles", False),  # begins with a thing, and goes on with what for
+        ("stroller for my trudge through puddles", False),  # which the shop has not got, whatever it is for
+        ("boots for my trudge through puddles", True),
     ):
         plan = plan_by_rule(Conversation(Question.parse(question)), shipped_vocabulary())
-        assert bool(need_of(plan, Question.parse(question), tells_need).text) == need, question
+        assert bool(need_of(plan, Question.parse(question), kinds.tells_need, kinds.is_stocked).text) == need, question
 
 
 def test_the_plan_of_a_need_names_kinds_and_that_of_an_absent_thing_does_not(folder: Path) -> None:
