@@ -16,6 +16,7 @@ _SETS = {
     "second": "second questions",
     "third": "third questions",
     "fourth": "fourth questions",
+    "fifth": "fifth questions",
 }
 _TITLES = {"by_model": "the model's plan", "by_rules": "the rules' plan"}
 
