@@ -79,7 +79,10 @@ def _experiment(
         "comparisons": [],
     }
     if control not in arms:
-        told["note"] = f"no arm is called {control!r}: name the control with --control"
+        told["note"] = (
+            f"no shopper has been in an arm called {control!r} yet, only in {', '.join(arms)}: if the control has "
+            "another name, give it with --control"
+        )
         return told
     for arm in arms:
         if arm != control:

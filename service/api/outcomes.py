@@ -171,9 +171,11 @@ async def answer_events(events: Sequence[Happened], scope: Scope, _: Receive, us
     request_id, caller = scope["state"]["request_id"], scope["state"].get("caller", "")
     if use.events is None:
         return _nothing_is_kept(request_id)
-    if wrong := _unknown_actions(events, use.events.own_actions):
-        return problem_response(request_id, 422, " ".join(problem.detail for problem in wrong), wrong)
-    taken = await _take(use.events, [_as_kept(event, use.events.own_actions) for event in events], caller)
+    if any(type(event) is OwnEvent for event in events):
+        if wrong := _unknown_actions(events, use.events.own_actions):
+            return problem_response(request_id, 422, " ".join(problem.detail for problem in wrong), wrong)
+        events = [_as_kept(event, use.events.own_actions) for event in events]
+    taken = await _take(use.events, events, caller)
     if taken is None:
         detail = "The events were not kept, because no disk takes them now: send the same ones again."
         return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
@@ -184,7 +186,7 @@ async def answer_events(events: Sequence[Happened], scope: Scope, _: Receive, us
         return problem_response(request_id, status, " ".join(problem.detail for problem in told), told)
     if taken.refused:
         return JSONResponse(_answer(len(taken.kept), taken.repeated, taken.refused), status_code=202)
-    return Response(_all_taken(len(taken.kept), taken.repeated), status_code=202, media_type="application/json")
+    return AllTaken(*_all_taken(len(taken.kept), taken.repeated))
 
 
 def _nothing_is_kept(request_id: str) -> Response:
@@ -224,9 +226,18 @@ async def _take(keeper: EventKeeper, events: Sequence[Happened], caller: str) ->
 
 
 @lru_cache(maxsize=256)
-def _all_taken(kept: int, repeated: int) -> bytes:
-    """Return the answer to nearly all requests, made once."""
-    return json.dumps(_answer(kept, repeated, []), separators=(",", ":")).encode()
+def _all_taken(kept: int, repeated: int) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+    """Return body and headers of the answer to nearly all requests, made once."""
+    body = json.dumps(_answer(kept, repeated, []), separators=(",", ":")).encode()
+    return body, tuple(Response(body, media_type="application/json").raw_headers)
+
+
+class AllTaken(Response):
+    """An answer whose body and headers are made already; others write them anew for each event."""
+
+    def __init__(self, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.status_code, self.background = 202, None
+        self.body, self.raw_headers = body, [*headers]
 
 
 def _answer(kept: int, repeated: int, refused: Sequence[Refusal]) -> dict[str, Any]:

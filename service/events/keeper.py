@@ -26,6 +26,7 @@ _COUNTED = {
     "first_shown": "AnswersShown", "click": "AnswersClicked", "click_through": "AnswersClicked",
     "purchase": "AnswersBought",
 }  # fmt: skip
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # json.dumps would make one for each event
 EMPTY, KEPT, FIRST_ANSWER = "AnswersEmpty", "EventsKept", "FirstAnswerTime"
 
 Count = Callable[[str, float, str], None]  # a metric's name, a value, and the cell that made the plan ("" unknown)
@@ -171,7 +172,7 @@ class EventKeeper:
             line["client_id"] = self.sessions.hashed(caller, shopper)
         if event.session_id:
             line["session_id"] = self.sessions.hashed(caller, event.session_id)
-        ours = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        ours = _JSON(line)
         given = event.model_dump_json(exclude_none=True, exclude=self._left_out)  # an object with an action_name
         return f"{ours[:-1]},{given[1:]}\n".encode(errors="replace")
 

@@ -108,6 +108,7 @@ def test_whoever_was_in_two_arms_is_in_none_and_a_shop_s_own_exposure_counts(tmp
     events = [event(name, "exposure", shopper, experiment="x", arm=arm) for name, shopper, arm in arms]
     (found,) = report(sums(written(tmp_path, plans, events)))["experiments"]
     assert (found["shoppers"], found["shoppers_in_several_arms"]) == ({"ours": 1}, 1)
+    assert "yet, only in ours" in found["note"], "the control may have no shopper so far"
     assert "--control" in found["note"]
 
 
