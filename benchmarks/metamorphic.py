@@ -14,6 +14,11 @@ written before what it asks about was mended, by the same hand, and no rule was 
 by a hand that had seen neither those sets nor what reads them: at first sight 6 of 100 tails and 4 of 40 orders changed
 a head with the model, 20 and 1 by rule; it was worked on since. None of any has been exchanged since.
 
+`around/plain.json` and `around/chatty.json` are by two further hands that saw the contract alone, and nothing was made
+from them. At first sight plain tails changed 18 of 100 heads with the model and 20 by rule: all follow "it's
+for my uncle", whose audience the contract asks for. Chatty ones ("saw somebody raving about it on a podcast") change
+most: 339 of 400 with the model and 196 by rule before `reading/en/remarks.py`, 230 and 122 with it.
+
 `around/remarks.json` has 224 tails about bringing, wrapping, paying, hearing of it, returning or thanking, in
 four lots by the hand that wrote `reading/en/remarks.py`: two before that was written, two meanwhile. Without it
 0.26 to 0.36 of a lot's tails change a head by rule; of the later two 0.19 and 0.31 did at first sight.
@@ -38,7 +43,7 @@ from service.settings.choices import SHIPPED_MODEL
 FIGURE = Path("docs/figures/metamorphic.json")
 _AROUND = Path(__file__).with_name("around")
 REMARKS = "remarks"
-SETS = ("first", "fresh", "unseen", "another")
+SETS = ("first", "fresh", "unseen", "another", "plain", "chatty")
 _ORDERED = 40  # wishes with an order around them
 
 
