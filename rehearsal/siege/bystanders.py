@@ -161,7 +161,8 @@ class Bystanders:
 
         The control has as much time again. Raises NoAttackError.
         """
-        samples: dict[str, list[Sample]] = {"alone": [], "beside": []} | ({"control": []} if self._has_control else {})
+        kinds = ("alone", "beside", "control") if self._has_control else ("alone", "beside")
+        samples: dict[str, list[Sample]] = {kind: [] for kind in kinds}
         memory, rates = [], []
         for turn in range(_TURNS):
             times = arrivals.poisson(_RATE, seconds / _TURNS / 2, turn)
