@@ -77,7 +77,7 @@ def _control(found: dict[str, Any]) -> Iterator[str]:
         yield (
             f"Where the same callers send {found['attacks_a_second']} of their questions a second to a server that "
             f"does nothing, others' p50 here is {control['p50_ms']} ms and their p99 is {control['p99_ms']} ms; rules "
-            f"plan {control['by_rule']} of {control['asked']}: the machine's part; the rest is the service's."
+            f"plan {control['by_rule']} of {control['asked']}: that is the machine's part, the rest is ours."
         )
 
 

@@ -161,7 +161,7 @@ class Bystanders:
 
         The control has as much time again. Raises NoAttackError.
         """
-        kinds = ("alone", "beside", *(["control"] if self._has_control else []))
+        kinds = ("alone", "beside", "control") if self._has_control else ("alone", "beside")
         samples: dict[str, list[Sample]] = {kind: [] for kind in kinds}
         memory, rates = [], []
         for turn in range(_TURNS):

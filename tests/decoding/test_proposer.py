@@ -36,6 +36,17 @@ def test_what_follows_a_guess_without_a_choice_is_forced_and_the_guess_itself_wh
     assert tree.forced == {*range(3, 3 + len(run)), *([2] if forced else [])}
 
 
+@pytest.mark.parametrize("missing", [0, 1])
+def test_drafting_goes_on_after_a_run_that_just_fits_and_not_after_one_that_is_cut(missing: int) -> None:
+    run = encode(" abcd ef")
+    budget = Budget(deepest=20, most_nodes=2 + 1 + len(run) - missing)
+
+    tree, node = tree_after("a", 'start: ("a" | "c") " abcd ef" ("a" | "c") "g"', budget=budget)
+
+    assert len(tree.tokens) == 2 + 1 + len(run) - missing
+    assert node == (None if missing else 2 + len(run))
+
+
 def test_a_guess_for_which_there_is_no_room_adds_nothing() -> None:
     tree, node = tree_after("a", 'start: ("a" | "c") ("e" | "g") "g"', budget=Budget(deepest=20, most_nodes=2))
 
