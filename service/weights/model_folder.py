@@ -10,6 +10,8 @@
     prefill_head.json           optional, better than fixed texts: phrases with which answers begin, how likely a guess
                                 must be, for a head that guesses from the prompt's words
     prefill_head.safetensors    its weights: see service/decoding/prefill_head.py
+    prompt_tagger.json          optional, phrases that stand in answers, and how likely a chain must be, for a tagger
+    prompt_tagger.safetensors   that drafts from the states of a prompt: see service/decoding/prompt_tags.py
     early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
     early_exit.safetensors      optional, the lens on the state there: `weight` [H, H] and `bias` [H]
     eagle/                      optional, an EAGLE-3 head, which drafts instead of the first layers: see eagle_head.py
@@ -36,11 +38,13 @@ from service.decoding.heads import MedusaHeads
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.prefill_draft import PrefillDraft
 from service.decoding.prefill_head import PrefillHead, load_prefill_head_weights
+from service.decoding.prompt_tags import PromptTagger
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
 from service.weights.checkpoint import check_shapes, expected_shapes, read_config, read_weights
 from service.weights.head_weights import LayoutError
 from service.weights.memory import require_memory
 from service.weights.model_card import ModelCard, ModelFolderError, existing, read_card
+from service.weights.prompt_tagger import load_prompt_tagger
 from service.weights.tokenizer_file import read_tokenizer
 
 __all__ = [
@@ -53,6 +57,7 @@ __all__ = [
     "load_heads",
     "load_model",
     "load_prefill_head",
+    "load_prompt_tagger",
     "merge_adapter",
     "read_card",
 ]
@@ -103,6 +108,7 @@ class LoadedModel:
     p_min: float
     prefill_draft: PrefillDraft
     prefill_head: PrefillHead | None
+    prompt_tagger: PromptTagger | None
     tokenizer: Tokenizer
     bos_token_id: int
     eos_token_id: int
@@ -132,6 +138,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
         p_min, prefill_draft = load_drafting(model_dir, tokenizer)
         prefill_head = load_prefill_head(model_dir, tokenizer, config.hidden_size)
+        prompt_tagger = load_prompt_tagger(model_dir, tokenizer, config.hidden_size)
     except LayoutError as error:
         raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
     except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
@@ -145,6 +152,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         p_min=p_min,
         prefill_draft=prefill_draft,
         prefill_head=prefill_head,
+        prompt_tagger=prompt_tagger,
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
         eos_token_id=card.eos_token_id,

@@ -31,7 +31,14 @@ from service.engines.text_model import Drafting, TextModel
 from service.settings.choices import Strategy
 from service.settings.engines import EngineConfig
 from service.weights.checkpoint import EMBEDDING, LM_HEAD
-from service.weights.model_folder import ModelCard, load_drafting, load_heads, load_prefill_head, read_card
+from service.weights.model_folder import (
+    ModelCard,
+    load_drafting,
+    load_heads,
+    load_prefill_head,
+    load_prompt_tagger,
+    read_card,
+)
 from service.weights.tokenizer_file import read_tokenizer
 
 STRATEGIES: tuple[Strategy, ...] = ("autoregressive", "medusa")
@@ -102,6 +109,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
     weights = load_file(compiled / HOST_WEIGHTS)
     embedding = weights[EMBEDDING]
     prefill_head = load_prefill_head(config.model_dir, tokenizer, embedding.shape[1])
+    tagger = load_prompt_tagger(config.model_dir, tokenizer, embedding.shape[1])
     lm_head, heads = _products(config, weights.get(LM_HEAD, embedding), load_heads(config.model_dir))
     loaded = driver.load(compiled)
     targets = [
@@ -113,6 +121,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
         lambda tokens: F.embedding(tokens, embedding),
         prefill_head.at_least(LEAST_LIKELY) if prefill_head else None,
         load_drafting(config.model_dir, tokenizer)[1],
+        tagger.at_least(LEAST_LIKELY) if tagger else None,
         copies=True,
     )
     return NeuronModel(card, tokenizer, targets, drafting)
