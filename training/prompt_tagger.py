@@ -170,7 +170,8 @@ def fit_tagger(module: TrainableTagger, known: Sequence[Tagged], openings: int, 
 
 def drafted(tagger: PromptTagger, prompt: list[int], states: Tensor) -> list[int]:
     """Return the whole plan that a tagger drafts for a prompt."""
-    tagged, place, tokens = tagger.read(prompt, states), Place(), list[int]()
+    tagged, tokens = tagger.read(prompt, states), list[int]()
+    place: Place | None = Place()
     while place is not None and (following := tagged.next(place)) is not None:
         tokens.append(following[0])
         place = tagged.walk(place, tokens[-1:])

@@ -94,7 +94,7 @@ class PromptTagger:
     def read(self, prompt: Sequence[int], states: Tensor) -> "TaggedPrompt":
         """Return what the states [T, H] of a prompt of T tokens say of its answer."""
         tags, ends = self.weights.scores(states.float()[None], torch.ones(1, len(prompt)))
-        opening, closing = ends[0].split([len(self.openings), len(self.closings)])
+        opening, closing = ends[0, : len(self.openings)], ends[0, len(self.openings) :]
         return TaggedPrompt(
             prompt,
             self,
@@ -219,7 +219,7 @@ class PromptTagsProposer:
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         tagged = self._read() if tree.start else None
-        place = tagged and tagged.walk(Place(), tree.text)
+        place = None if tagged is None else tagged.walk(Place(), tree.text)
         if tagged is None or place is None:
             self._then.propose(tree, grammar, budget)
             return

@@ -112,7 +112,7 @@ class TargetWithHeads:
     _run: int  # number of run nodes in the tree just read
     _hidden: Tensor  # [N, H], states of its nodes
     _last: Tensor  # [H], state of the last kept position
-    _first: Tensor | None = None  # [N, H], states of the run of the first tree, which is the prompt
+    _of_prompt: Tensor | None = None  # [N, H], states of the run of the first tree, which is the prompt
 
     def __init__(self, lm_head: LmHead, heads: MedusaHeads | None) -> None:
         self._lm_head = lm_head
@@ -130,13 +130,13 @@ class TargetWithHeads:
 
     def prompt_states(self) -> Tensor | None:
         """Return the states [N, H] of what the first forward had to read; None where they are not known."""
-        return self._first
+        return self._of_prompt
 
     def take(self, tree: TokenTree, hidden: Tensor) -> Scores:
         """Take the hidden states [N, H] of the tree just read, and return its scores."""
         self._run, self._hidden = tree.run, hidden
         if not tree.start:
-            self._first = hidden[: tree.run]
+            self._of_prompt = hidden[: tree.run]
         return HiddenScores(self._lm_head, hidden[tree.root :])
 
 
