@@ -64,7 +64,7 @@ class PromptTaggerSettings:
     weight_decay: float = 0.1
     dropout: float = 0.25
     seen: int = 3  # plans that must have a phrase before it is one
-    p_min: float = 0.35  # the fastest of 0.1 to 0.65 on this project's machine (docs/decisions/0033)
+    p_min: float = 0.35  # the fastest of 0.1 to 0.65 on this project's machine
 
 
 @dataclass(frozen=True, slots=True)
