@@ -107,9 +107,10 @@ def over(
     heads = loaded.heads.with_products(model.linear)
     sequences = range(shape.batch_size)
     targets = [CompiledTarget(graph, shape, model.lm_head, heads, sequence=number) for number in sequences]
-    head = loaded.prefill_head
+    head, tagger = loaded.prefill_head, loaded.prompt_tagger
     tree = MedusaTree.from_choices(loaded.tree, shape.num_heads)
-    drafting = Drafting(tree, model.embed, head and head.at_least(LEAST_LIKELY), copies=True)
+    likely, tags = head and head.at_least(LEAST_LIKELY), tagger and tagger.at_least(LEAST_LIKELY)
+    drafting = Drafting(tree, model.embed, likely, prompt_tagger=tags, copies=True)
     return NeuronModel(read_card(model_dir), loaded.tokenizer, targets, drafting)
 
 

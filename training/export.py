@@ -24,6 +24,8 @@ PARTS = {
     "drafting.json": "how likely a node must be to be drafted",
     "prefill_head.json": "phrases with which plans begin, and how likely a guess must be to be drafted",
     "prefill_head.safetensors": "the head that guesses them from the prompt's words (bfloat16)",
+    "prompt_tagger.json": "phrases that stand before copied words, and how likely a chain must be to be drafted",
+    "prompt_tagger.safetensors": "the tagger that drafts plans from the prompt's states (bfloat16)",
     "worth.json": "trees that say how likely the model's plan is to be better than one by rule",
     "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
     "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
@@ -48,9 +50,9 @@ answers nothing; without the grammar of `service/planner/grammar.py` its output 
 {minutes:.0f} minutes (`training.json` has the hashes of data and parts): a LoRA adapter of rank {rank} on every linear
 layer, {epochs} epochs of the mix of `training/data/mix.py`; then four Medusa heads (one residual block each, LM head
 shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; a head that guesses
-from the prompt's words how a plan begins; a lens on the state after the first layers, so that these can draft; then
-a tree of {nodes} nodes and which guesses to draft, calibrated by the time that dev plans take on the machine that
-trained it. {tried} Last, trees learn from
+from the prompt's words how a plan begins; a tagger that says from the prompt's states which words a plan copies; a
+lens on the state after the first layers, so that these can draft; then a tree of {nodes} nodes and which guesses to
+draft, calibrated by the time that dev plans take on the machine that trained it. {tried} Last, trees learn from
 what rules read in {worth:,} questions of ours whether the model alone gets them right.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions

@@ -75,7 +75,7 @@ def check_heads(heads: int = 4) -> None:
     tokens = torch.arange(10)
     positions = Positions(
         torch.randn(10, 8, generator=generator).bfloat16(), tokens, lengths, torch.zeros(10, dtype=torch.bool),
-        torch.empty(0, dtype=torch.int64), torch.zeros(10, dtype=torch.int64), tokens, lengths,
+        torch.empty(0, dtype=torch.int64), torch.zeros(10, dtype=torch.int64), tokens, lengths, torch.empty(0, 8),
     )  # fmt: skip
     lm_head = torch.randn(16, 8, generator=generator)
     for head in range(heads):

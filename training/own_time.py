@@ -41,7 +41,8 @@ class Work:
         """Return how long it takes where a greedy plan takes so long."""
         text = (SHIPPED_MODEL / "training.json").read_text(encoding="utf-8")
         recorded: dict[str, float] = json.loads(text)["minutes"]
-        heads = (recorded["medusa_heads.safetensors"] + recorded["prefill_head.safetensors"]) / RECORDED_QUESTIONS
+        of_plans = ("medusa_heads.safetensors", "prefill_head.safetensors", "prompt_tagger.safetensors")
+        heads = sum(recorded[part] for part in of_plans) / RECORDED_QUESTIONS
         exits = recorded["early_exit.safetensors"] / RECORDED_EXIT_QUESTIONS
         parts = heads * self.questions + exits * min(self.questions, RECORDED_EXIT_QUESTIONS)
         shared = parts * RECORDED_CORES * 60

@@ -38,6 +38,7 @@ class Positions:
     legal_counts: Tensor  # [P] how many of them belong to each position; 0 where forced or open
     prompts: Tensor  # the prompts' tokens, laid end to end
     prompt_lengths: Tensor  # [plans] in tokens
+    prompt_hidden: Tensor  # [tokens of all prompts, H] their states; [0, H] where early ones were asked for
 
     @classmethod
     def of(cls, plans: Sequence[GreedyPlan], *, early: bool = False) -> "Positions":
@@ -53,6 +54,7 @@ class Positions:
             torch.tensor([ids.size for ids in kept]),
             torch.tensor([token for plan in plans for token in plan.prompt]),
             torch.tensor([len(plan.prompt) for plan in plans]),
+            torch.cat([plan.prompt_states[: 0 if early else None] for plan in plans]).to(torch.bfloat16),
         )
 
     @classmethod

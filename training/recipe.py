@@ -32,6 +32,7 @@ from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
 from training.positions import collect
 from training.prefill_head import train_prefill_head
+from training.prompt_tagger import train_prompt_tagger
 from training.settings import TrainingSettings
 from training.tree import calibrate
 from training.worth import learn_worth
@@ -133,6 +134,11 @@ def make_parts(
             "prefill_head.safetensors",
             "a head learns how plans begin",
             lambda: train_prefill_head(collect(settings, model), settings, model),
+        ),
+        (
+            "prompt_tagger.safetensors",
+            "a tagger learns which words of a prompt its plan copies",
+            lambda: train_prompt_tagger(collect(settings, model), settings, model),
         ),
         ("early_exit.safetensors", "the first layers learn to draft", lambda: train_early_exit(settings, model)),
         (

@@ -53,6 +53,21 @@ class PrefillHeadSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptTaggerSettings:
+    """The prompt tagger's training. More epochs learn the plans by heart."""
+
+    features: int = 96
+    width: int = 5  # positions that a convolution sees
+    epochs: int = 14
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.1
+    dropout: float = 0.25
+    seen: int = 3  # plans that must have a phrase before it is one
+    p_min: float = 0.35  # the fastest of 0.1 to 0.65 on this project's machine
+
+
+@dataclass(frozen=True, slots=True)
 class EarlyExitSettings:
     """The number of layers that draft, and how far they guess; docs/decisions/0016 has the measurements."""
 
@@ -101,6 +116,7 @@ class TrainingSettings:
     adapter: AdapterSettings = field(default_factory=AdapterSettings)
     heads: HeadSettings = field(default_factory=HeadSettings)
     prefill_head: PrefillHeadSettings = field(default_factory=PrefillHeadSettings)
+    prompt_tagger: PromptTaggerSettings = field(default_factory=PromptTaggerSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
     early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)
     worth: WorthSettings = field(default_factory=WorthSettings)

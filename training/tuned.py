@@ -31,7 +31,8 @@ from service.weights.model_folder import load_model
 class GreedyPlan:
     """A plan's `prompt` and `tokens` [P], and the post-norm state that predicts each token, `hidden` [P, H].
 
-    `legal` [P]: the ids among which each token was chosen; None where the grammar forced it. `early` [P, H]: the
+    `prompt_states` [T, H] are those of the prompt's own positions, the last of which predicts the first token. `legal`
+    [P]: the ids among which each token was chosen; None where the grammar forced it. `early` [P, H]: the
     normed states after the first layers, where these were asked for.
     """
 
@@ -39,6 +40,7 @@ class GreedyPlan:
     tokens: list[int]
     hidden: Tensor
     legal: list[NDArray[np.int64] | None]
+    prompt_states: Tensor
     early: Tensor | None = None
 
 
@@ -121,14 +123,12 @@ class TunedModel:
         self._cache.reset()
         places, layers = torch.arange(len(tokens)), self.llama.config.num_layers
         first = self.llama.run_layers(self.llama.embed(tokens), places, self._cache, range(early_layers))
-        early = self._predicting(first, len(prompt)) if early_layers else None
+        early = self.llama.final_norm(first)[len(prompt) - 1 : -1].clone() if early_layers else None
         last = self.llama.run_layers(first, places, self._cache, range(early_layers, layers))
         legal = choices_made(self.constraint(question), generation.tokens)
-        return GreedyPlan(prompt, generation.tokens, self._predicting(last, len(prompt)), legal, early)
-
-    def _predicting(self, states: Tensor, prompt: int) -> Tensor:
-        """Return the normed states that predict the tokens after a prompt of so many."""
-        return self.llama.final_norm(states)[prompt - 1 : -1].clone()
+        states = self.llama.final_norm(last)
+        predicting, of_prompt = states[len(prompt) - 1 : -1].clone(), states[: len(prompt)].clone()
+        return GreedyPlan(prompt, generation.tokens, predicting, legal, of_prompt, early)
 
 
 def choices_made(constraint: Constraint, tokens: Sequence[int]) -> list[NDArray[np.int64] | None]:

@@ -145,6 +145,7 @@ class Running:
             self.target.length,
             starts_sampled=self.starts_sampled,
             unchecked=self.is_compiling,
+            text=self.tokens,
         )
         if tree.run < len(self.pending):  # nothing can be verified yet
             return tree

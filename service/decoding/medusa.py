@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from service.decoding.constraint import Constraint, known
 from service.decoding.lm_head import Scores
@@ -22,6 +23,10 @@ class HeadsOfTarget(Protocol):
 
     def head_scores(self) -> Scores:
         """Return scores with a row for each head: their guesses after the last kept position."""
+        ...
+
+    def prompt_states(self) -> Tensor | None:
+        """Return the states [N, H] of the prompt's positions, and perhaps more after them; None where unknown."""
         ...
 
 
@@ -73,6 +78,9 @@ class _Growth:
                 self._try(node, int(legal[ranked[rank]]), child, float(shares[rank]))
 
     def _try(self, parent: int, token: int, choice: int, probability: float, *, forced: bool = False) -> None:
+        if (drafted := self.tree.child(parent, token)) is not None:
+            self._descend(drafted, choice, probability)
+            return
         least = self.shape.p_min
         # An accepted guess saves one forward, however many rows the forced tokens after it add.
         most_nodes = probability / least if least else math.inf
@@ -81,6 +89,19 @@ class _Growth:
         ) as node:
             if node is not None:
                 self.expand(node, choice, probability)
+
+    def _descend(self, node: int, choice: int, probability: float) -> None:
+        """Go on below a node that another proposer has drafted, and the tokens that the grammar forces after it."""
+        run = [self.tree.tokens[node]]
+        while (forced := self.tree.forced_child(node)) is not None:
+            node = forced
+            run.append(self.tree.tokens[node])
+        self.constraint.accept(run)
+        try:
+            if not self.constraint.finished():
+                self.expand(node, choice, probability)
+        finally:
+            self.constraint.rollback(len(run))
 
 
 def _softmax(scores: NDArray[np.float32], chosen: NDArray[np.intp]) -> NDArray[np.float32]:

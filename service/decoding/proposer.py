@@ -1,8 +1,9 @@
 """Proposers: they attach drafted guesses to the tokens that a forward has to read anyway.
 
 A proposer decides how fast tokens come and never which: `verification.py` keeps what the model would have chosen.
-Besides `NoProposer` there are four: Medusa heads (`medusa.py`), a draft model (`draft_model.py`), while the prompt is
-read usual beginnings of answers (`prefill_draft.py`), and below any of them what the prompt says (`prompt_copy.py`).
+Besides `NoProposer` there are five: Medusa heads (`medusa.py`), a draft model (`draft_model.py`), while the prompt is
+read usual beginnings of answers (`prefill_draft.py`), once it was read what its states say of the whole answer
+(`prompt_tags.py`), and below any of them what the prompt says (`prompt_copy.py`).
 """
 
 import math

@@ -53,8 +53,8 @@ class Target(Protocol):
         """
         ...
 
-    def prompt_states(self, count: int) -> Tensor | None:
-        """Return the states [count, H] of the generation's first tokens; None where they are not all known."""
+    def prompt_states(self) -> Tensor | None:
+        """Return the states [N, H] of what the first forward had to read; None where they are not all known."""
         ...
 
 
@@ -116,11 +116,11 @@ class TargetWithHeads:
     _run: int  # number of run nodes in the tree just read
     _hidden: Tensor  # [N, H], states of its nodes
     _last: Tensor  # [H], state of the last kept position
+    _of_prompt: Tensor | None = None  # [N, H], states of the run of the first tree, which is the prompt
 
     def __init__(self, lm_head: LmHead, heads: MedusaHeads | None) -> None:
         self._lm_head = lm_head
         self._heads = heads
-        self._beginning: Tensor | None = None  # [N, H], states of the run of the first tree
 
     @property
     def num_heads(self) -> int:
@@ -132,16 +132,15 @@ class TargetWithHeads:
             raise ValueError("this target has no Medusa heads")
         return self._heads.scores(self._lm_head, self._last)
 
-    def prompt_states(self, count: int) -> Tensor | None:
+    def prompt_states(self) -> Tensor | None:
         """See `Target.prompt_states`: a prompt that one forward does not hold is not known whole."""
-        known = self._beginning
-        return known[:count] if known is not None and len(known) >= count else None
+        return self._of_prompt
 
     def take(self, tree: TokenTree, hidden: Tensor) -> Scores:
         """Take the hidden states [N, H] of the tree just read, and return its scores."""
         self._run, self._hidden = tree.run, hidden
         if not tree.start:
-            self._beginning = hidden[: tree.run]
+            self._of_prompt = hidden[: tree.run]
         return HiddenScores(self._lm_head, hidden[tree.root :])
 
 

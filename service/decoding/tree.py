@@ -22,17 +22,24 @@ class TokenTree:
 
     The first `run` nodes are a chain of tokens already emitted, or the prompt's, that the model has not read; drafted
     nodes descend from the last of them. `starts_sampled`: the first of them is the model's own choice. `unchecked`: the
-    grammar was not compiled yet, so drafted nodes may be illegal or lie beyond its end. `legal` holds the legal tokens
-    after a node where a proposer has looked them up.
+    grammar was not compiled yet, so drafted nodes may be illegal or lie beyond its end. `text` is what was emitted, up
+    to the root, without the prompt. `legal` holds the legal tokens after a node where a proposer has looked them up.
     """
 
     def __init__(
-        self, run: Sequence[int], start: int = 0, *, starts_sampled: bool = False, unchecked: bool = False
+        self,
+        run: Sequence[int],
+        start: int = 0,
+        *,
+        starts_sampled: bool = False,
+        unchecked: bool = False,
+        text: Sequence[int] = (),
     ) -> None:
         self.run = len(run)
         self.start = start
         self.starts_sampled = starts_sampled
         self.unchecked = unchecked
+        self.text = text
         self.tokens = list(run)
         self.parents = list(range(NO_NODE, len(run) - 1))
         self.depths = list(range(len(run)))

@@ -21,6 +21,7 @@ from service.decoding.medusa import HeadsOfTarget, MedusaProposer
 from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
 from service.decoding.prefill_head import PrefillHead
 from service.decoding.prompt_copy import PromptCopyProposer
+from service.decoding.prompt_tags import PromptTagger, PromptTagsProposer
 from service.decoding.proposer import Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
@@ -35,14 +36,16 @@ from service.settings.choices import Strategy
 class Drafting:
     """What is drafted: the tree of the Medusa heads, and beginnings of answers while the prompt is read.
 
-    `embed` maps tokens [N] to the model's input embeddings [N, H], which the `prefill_head` guesses from. `copies` adds
-    rows copied from the prompt, which pay only where a forward computes more rows than the tree has anyway.
+    `embed` maps tokens [N] to the model's input embeddings [N, H], which the `prefill_head` guesses from. The
+    `prompt_tagger` drafts the rest of the answer from the states of the prompt. `copies` adds rows copied from the
+    prompt, which pay only where a forward computes more rows than the tree has anyway.
     """
 
     tree: MedusaTree
     embed: Callable[[Tensor], Tensor]
     prefill_head: PrefillHead | None = None
     prefill_draft: PrefillDraft = NO_PREFILL_DRAFT
+    prompt_tagger: PromptTagger | None = None
     copies: bool = False
 
 
@@ -125,9 +128,10 @@ class TextModel(ABC):
 
     def _meaning(self, target: Target, prompt_tokens: int) -> str:
         """Return what the kind head makes of the prompt, packed; "" where either is not known."""
-        if self._kind_head is None or (states := target.prompt_states(prompt_tokens)) is None:
+        states = target.prompt_states() if self._kind_head else None
+        if self._kind_head is None or states is None or len(states) < prompt_tokens:
             return ""
-        direction, odds = self._kind_head.of(states)
+        direction, odds = self._kind_head.of(states[:prompt_tokens])
         if not (math.isfinite(odds) and direction.isfinite().all()):
             return ""  # the plan may still be one
         return QuestionMeaning(self._kind_head.space, tuple(direction.tolist()), odds).packed()
@@ -154,8 +158,11 @@ class TextModel(ABC):
         draft = drafting.prefill_draft
         if drafting.prefill_head is not None:
             draft = drafting.prefill_head.guess(prompt, drafting.embed, self._compiler.continues_word)
-        heads: Proposer = MedusaProposer(target, drafting.tree)
-        return PrefillProposer(draft, PromptCopyProposer(prompt, heads) if drafting.copies else heads)
+        later: Proposer = MedusaProposer(target, drafting.tree)
+        if drafting.prompt_tagger is not None:
+            states, leaves = target.prompt_states, drafting.copies
+            later = PromptTagsProposer(prompt, drafting.prompt_tagger, states, later, leaves=leaves)
+        return PrefillProposer(draft, PromptCopyProposer(prompt, later) if drafting.copies else later)
 
     def _begin_grammar(self, grammar: str) -> Constraint:
         constraint = request_constraint(self._compiler, grammar)

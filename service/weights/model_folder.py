@@ -12,6 +12,8 @@
     prefill_head.safetensors    its weights: see service/decoding/prefill_head.py
     kind_head.json              optional, the name of the space in which the kind head points
     kind_head.safetensors       its weights: see service/decoding/kind_head.py
+    prompt_tagger.json          optional, phrases that stand in answers, and how likely a chain must be, for a tagger
+    prompt_tagger.safetensors   that drafts from the states of a prompt: see service/decoding/prompt_tags.py
     early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
     early_exit.safetensors      optional, the lens on the state there: `weight` [H, H] and `bias` [H]
     eagle/                      optional, an EAGLE-3 head, which drafts instead of the first layers: see eagle_head.py
@@ -39,11 +41,13 @@ from service.decoding.kind_head import KindHead, load_kind_head_weights
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.prefill_draft import PrefillDraft
 from service.decoding.prefill_head import PrefillHead, load_prefill_head_weights
+from service.decoding.prompt_tags import PromptTagger
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
 from service.weights.checkpoint import check_shapes, expected_shapes, read_config, read_weights
 from service.weights.head_weights import LayoutError
 from service.weights.memory import require_memory
 from service.weights.model_card import ModelCard, ModelFolderError, existing, read_card
+from service.weights.prompt_tagger import load_prompt_tagger
 from service.weights.tokenizer_file import read_tokenizer
 
 __all__ = [
@@ -57,6 +61,7 @@ __all__ = [
     "load_kind_head",
     "load_model",
     "load_prefill_head",
+    "load_prompt_tagger",
     "merge_adapter",
     "read_card",
 ]
@@ -116,6 +121,7 @@ class LoadedModel:
     prefill_draft: PrefillDraft
     prefill_head: PrefillHead | None
     kind_head: KindHead | None
+    prompt_tagger: PromptTagger | None
     tokenizer: Tokenizer
     bos_token_id: int
     eos_token_id: int
@@ -146,6 +152,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         p_min, prefill_draft = load_drafting(model_dir, tokenizer)
         prefill_head = load_prefill_head(model_dir, tokenizer, config.hidden_size)
         kind_head = load_kind_head(model_dir, config.hidden_size)
+        prompt_tagger = load_prompt_tagger(model_dir, tokenizer, config.hidden_size)
     except LayoutError as error:
         raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
     except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
@@ -160,6 +167,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         prefill_draft=prefill_draft,
         prefill_head=prefill_head,
         kind_head=kind_head,
+        prompt_tagger=prompt_tagger,
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
         eos_token_id=card.eos_token_id,

@@ -32,13 +32,14 @@ AREAS = {
     "decoding": Area(
         _modules(
             "service/decoding",
-            "constraint generation heads interruption kv_cache lm_head medusa prefill_draft proposer statistics target "
-            "tree verification",
+            "constraint generation heads interruption kv_cache lm_head medusa prefill_draft prompt_tags proposer "
+            "statistics target tree verification",
         ),
         _modules(
             "tests/decoding",
             "test_batch test_constraint test_generation test_heads test_interruption test_kv_cache test_lm_head "
-            "test_medusa test_pending test_prefill_draft test_proposer test_trace test_tree test_verification",
+            "test_medusa test_pending test_prefill_draft test_prompt_tags test_proposer test_trace test_tree "
+            "test_verification",
         ),
     ),
     "model": Area(

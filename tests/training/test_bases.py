@@ -4,11 +4,9 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 from tokenizers import Tokenizer
 
 from service.engines.torch.engine import load
@@ -19,19 +17,17 @@ from service.weights.checkpoint import read_config
 from service.weights.head_weights import LayoutError
 from service.weights.importing import import_model
 from service.weights.memory import TooLittleMemoryError
-from service.weights.model_folder import load_model
 from tests.bases import random_base, write_base
 from tests.training.own_rows import written
 from tests.training.test_finetune import _train
 from tests.training.test_make_train import assert_serves, documented, start
-from tests.training.tiny_data import SMALL, write_data
+from tests.training.tiny_data import write_data
 from tests.weights.samples import configure, plan
 from training import export, own_data
 from training.bases import check_base, read_base
-from training.data.mix import Mix
 from training.export import PARTS
 from training.finetune import Finetuning
-from training.settings import AdapterSettings, TrainingSettings
+from training.settings import TrainingSettings
 
 quietly = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 ADAPTER = ("adapter_model.safetensors", "adapter_config.json")
@@ -100,40 +96,6 @@ def test_an_unknown_architecture_is_refused_before_anything_is_written(qwen: Pat
     configure(qwen, model_type="gemma3")
     with pytest.raises(LayoutError, match="model_type 'gemma3' is not served"):
         read_base(qwen, tmp_path)
-
-
-@pytest.mark.slow
-@quietly
-@pytest.mark.parametrize("architecture", ["llama-2", "llama-3"])  # a Qwen3 by its commands, below; each takes minutes
-def test_an_adapter_is_trained_on_an_imported_base_and_served(
-    architecture: str, tmp_path: Path, plan_tokenizer: Tokenizer
-) -> None:
-    made = import_model(base_of(tmp_path, architecture, plan_tokenizer), tmp_path / "made", beside={
-        "vocabulary.json": SHIPPED_MODEL / "vocabulary.json"
-    })  # fmt: skip
-    base = read_base(made.folder, tmp_path)
-    untrained = load_model(made.folder, tmp_path).weights
-    run = Finetuning(
-        base=base.folder,
-        bos=base.bos,
-        eos=base.eos,
-        vocabulary=shipped_vocabulary(),
-        source=partial(Mix, write_data(tmp_path / "data"), SMALL),
-        adapter=AdapterSettings(rank=2, alpha=4, epochs=1, batch_size=32, warmup_steps=2),
-        work=tmp_path / "work",
-        seed=7,
-    )
-
-    _train(run)
-    for name in ("adapter_model.safetensors", "adapter_config.json"):
-        shutil.copy(run.work / name, made.folder)
-
-    trained = load_model(made.folder, tmp_path).weights
-    changed = {name for name, tensor in trained.items() if not torch.equal(tensor, untrained[name])}
-    assert changed == {name for name in trained if name.endswith("_proj.weight")}
-    model = load(EngineConfig(model_dir=made.folder, cache_dir=tmp_path, dtype="float32", strategy="autoregressive",
-                              max_prompt_tokens=128))  # fmt: skip
-    assert plan(model, "autoregressive")
 
 
 @pytest.mark.slow

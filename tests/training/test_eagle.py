@@ -34,7 +34,7 @@ VOCABULARY, HIDDEN = DEEP.vocab_size, DEEP.hidden_size
 
 def greedy_plan(model: CausalLM, prompt: list[int]) -> GreedyPlan:
     tokens = decode_greedy(model, prompt, compile_grammar(GRAMMAR), max_tokens=40).tokens
-    return GreedyPlan(prompt, tokens, torch.empty(0), choices_made(compile_grammar(GRAMMAR), tokens))
+    return GreedyPlan(prompt, tokens, torch.empty(0), choices_made(compile_grammar(GRAMMAR), tokens), torch.empty(0))
 
 
 def untrained(rows: int = VOCABULARY) -> TrainableEagle:

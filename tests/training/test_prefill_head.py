@@ -57,6 +57,7 @@ def test_a_head_learns_to_point_and_is_written(tmp_path: Path, monkeypatch: pyte
         legal_counts=nothing,
         prompts=torch.tensor(prompts).flatten(),
         prompt_lengths=torch.tensor([len(prompt) for prompt in prompts]),
+        prompt_hidden=torch.empty(0),
     )
 
     class Spelling:

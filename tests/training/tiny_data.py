@@ -126,4 +126,5 @@ def counting_plans(embedding: torch.Tensor, plans: int, length: int) -> Position
         legal_counts=torch.full((count,), 2),
         prompts=tokens[::length],
         prompt_lengths=torch.ones(plans, dtype=torch.int64),
+        prompt_hidden=torch.empty(0, embedding.shape[1]),
     )

@@ -121,7 +121,7 @@ class CompiledTarget(TargetWithHeads):
                 f"{prompt_tokens} prompt tokens and {max_tokens} more may touch {needed} cache positions, and "
                 f"{self.shape.seq_len} were compiled"
             )
-        self.length, self._moves, self._beginning = 0, [], None
+        self.length, self._moves, self._of_prompt = 0, [], None
 
     @classmethod
     def forward(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Scores]:
@@ -129,7 +129,7 @@ class CompiledTarget(TargetWithHeads):
         first, tree = targets[0], trees[0]
         if len(tree.tokens) > first.shape.rows:
             scores = first.take(tree, first._read_prompt(tree))
-            first._beginning = None
+            first._of_prompt = None  # of its states only the last is known
             return [scores]
         states = first._read(targets, trees)
         return [target.take(tree, states[target._sequence]) for target, tree in zip(targets, trees, strict=True)]

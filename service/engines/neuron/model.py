@@ -38,6 +38,7 @@ from service.weights.model_folder import (
     load_heads,
     load_kind_head,
     load_prefill_head,
+    load_prompt_tagger,
     read_card,
 )
 from service.weights.tokenizer_file import read_tokenizer
@@ -115,6 +116,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
     weights = load_file(compiled / HOST_WEIGHTS)
     embedding = weights[EMBEDDING]
     prefill_head = load_prefill_head(config.model_dir, tokenizer, embedding.shape[1])
+    tagger = load_prompt_tagger(config.model_dir, tokenizer, embedding.shape[1])
     lm_head, heads = _products(config, weights.get(LM_HEAD, embedding), load_heads(config.model_dir))
     loaded = driver.load(compiled)
     targets = [
@@ -126,6 +128,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
         lambda tokens: F.embedding(tokens, embedding),
         prefill_head.at_least(LEAST_LIKELY) if prefill_head else None,
         load_drafting(config.model_dir, tokenizer)[1],
+        tagger.at_least(LEAST_LIKELY) if tagger else None,
         copies=True,
     )
     return NeuronModel(card, tokenizer, targets, drafting, load_kind_head(config.model_dir, embedding.shape[1]))

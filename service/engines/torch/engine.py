@@ -111,7 +111,13 @@ def _drafting(loaded: LoadedModel, forward: CausalLM) -> Drafting:
     except ValueError as error:
         raise ModelFolderError(f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}") from error
     likely = head.at_least(max(head.p_min, forward.row_cost)) if head else None
-    return Drafting(tree, lambda tokens: forward.embed(tokens.to(forward.device)).cpu(), likely, loaded.prefill_draft)
+    return Drafting(
+        tree,
+        lambda tokens: forward.embed(tokens.to(forward.device)).cpu(),
+        likely,
+        loaded.prefill_draft,
+        loaded.prompt_tagger,
+    )
 
 
 def load(config: EngineConfig) -> TorchModel:

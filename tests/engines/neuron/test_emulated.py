@@ -10,7 +10,7 @@ from benchmarks import batching, neuron_loop
 from service.settings import Settings
 
 pytestmark = pytest.mark.slow
-QUESTIONS, MOST_FORWARDS = 150, 4.0
+QUESTIONS, MOST_FORWARDS = 150, 3.2
 IN_BATCHES, BATCH = 60, 8
 
 
@@ -33,12 +33,13 @@ def test_a_plan_takes_few_forwards_and_none_is_lost_or_other_than_greedy_s() -> 
 
 
 def test_rows_beyond_the_tree_s_copy_the_question_and_save_forwards() -> None:
-    """Check what 32 rows take, most of which a tree of 12 nodes leaves to be copied into; 2.9 without copies."""
+    """Check what 32 rows take, most of which a tree of 12 nodes leaves to copies and to the prompt's tags; 2.7 without
+    tags, 2.9 without either."""
     settings = Settings()
 
     run = neuron_loop.measure(settings.model_dir, settings.cache_dir, 32, 60, compare=True)
 
-    assert run["forwards"] <= 3.2
+    assert run["forwards"] <= 2.5
     assert run["finished"] == run["identical_to_greedy"] == 60
 
 
