@@ -78,11 +78,8 @@ class Detector:
 
         `preferred`, the locale's, wins over words that do not surely tell another.
         """
-        if (
-            not preferred
-            and text.isascii()
-            and self._plain.issuperset([word for word in text.lower().split() if word.isalpha()])
-        ):
+        words = (word for word in text.lower().split() if word.isalpha())
+        if not preferred and text.isascii() and self._plain.issuperset(words):
             return None
         return self._language(text, preferred)
 
