@@ -56,7 +56,8 @@ def test_a_tagger_learns_what_is_copied_and_is_loaded(
     loaded = load_prompt_tagger(tmp_path, plan_tokenizer, WIDTH)
     assert loaded is not None
     assert loaded.p_min == chosen.p_min
-    assert {plan_tokenizer.decode(list(phrase)) for phrase in loaded.phrases} == {" Type", " Brand"}
+    assert {plan_tokenizer.decode(list(phrase)) for phrase in loaded.phrases} == {"", " Brand"}
+    assert [plan_tokenizer.decode(list(opening)) for opening in loaded.openings] == [" find Type"], "it is never later"
     with pytest.raises(ValueError, match=f"reads states of {WIDTH}, and the base's are 99"):
         load_prompt_tagger(tmp_path, plan_tokenizer, 99)
 
