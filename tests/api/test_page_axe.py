@@ -55,6 +55,6 @@ def test_the_reference(visit: Visit, page_url: str) -> None:
     operations = visit.page.locator(".opblock-summary-control")
     expect(operations.first).to_be_visible()
     assert objections(visit) == []
-    visit.page.locator("#operations-default-plan .opblock-summary-control").click()
+    visit.page.locator("#operations-Plans-plan .opblock-summary-control").click()
     expect(visit.page.locator(".opblock-body").first).to_be_visible()
     assert objections(visit) == []
