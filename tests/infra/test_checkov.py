@@ -33,7 +33,7 @@ ACCEPTED = {
 # Amazon S3), or is asked so of a canary (CloudWatch user guide, Required roles and permissions for canaries). The
 # deliveries are what the Step Functions guide asks for a state machine that logs.
 WITHOUT_RESOURCE = {
-    "cloudwatch:DescribeAlarms",
+    *("cloudwatch:DescribeAlarms", "cloudwatch:GetMetricData"),
     "s3:ListAllMyBuckets",
     *(f"ec2:{verb}NetworkInterface" for verb in ("Create", "Delete")),
     "ec2:DescribeNetworkInterfaces",
