@@ -138,11 +138,12 @@ def export_model(model: Path, output: Path, cache: Path, record: dict[str, Any],
     made = output.with_name(f".{output.name}.made")
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir()
-    for name in PARTS:
+    parts = part_sizes(model)
+    for name in parts:
         shutil.copy(model / name, made / name)
     if (model / BASE_FOLDER).is_dir():
         copy_base(model / BASE_FOLDER, made / BASE_FOLDER)
-    record["parts"] = {name: sha256(made / name) for name in PARTS}
+    record["parts"] = {name: sha256(made / name) for name in parts}
     (made / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (made / "README.md").write_text(card, encoding="utf-8")
     seal_folder(made, cache)
@@ -157,13 +158,14 @@ def export_model(model: Path, output: Path, cache: Path, record: dict[str, Any],
 
 
 def part_sizes(model: Path) -> dict[str, int]:
-    """Return the bytes of each part."""
-    return {name: (model / name).stat().st_size for name in PARTS}
+    """Return the bytes of each part; a model of few plans has no tagger."""
+    made = (name for name in PARTS if not name.startswith("prompt_tagger.") or (model / name).is_file())
+    return {name: (model / name).stat().st_size for name in made}
 
 
 def part_table(sizes: dict[str, int]) -> str:
     """Return the card's table of parts, without its head."""
-    return "\n".join(f"| `{name}` | {what} | {sizes[name] / 1e6:.2f} MB |" for name, what in PARTS.items())
+    return "\n".join(f"| `{name}` | {PARTS[name]} | {size / 1e6:.2f} MB |" for name, size in sizes.items())
 
 
 def sha256(path: Path) -> str:

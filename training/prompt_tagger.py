@@ -25,6 +25,10 @@ from training.positions import Positions, collect
 from training.settings import PromptTaggerSettings, TrainingSettings
 
 
+class TooFewPlansError(ValueError):
+    """Raised where nothing is frequent among the plans. A model without a tagger drafts by its heads alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class Copied:
     """A plan as phrases and what it copies: `spans` are (phrase, first and last token of the prompt)."""
@@ -138,7 +142,7 @@ def choose(plans: Sequence[Copied | None], seen: int) -> tuple[list[Phrase], lis
     chosen = ([each for each, count in kind.most_common() if count >= seen] for kind in (phrases, openings, closings))
     found = tuple(chosen)
     if not all(found):
-        raise ValueError("no phrase, opening or closing is frequent among the plans: there are too few of them")
+        raise TooFewPlansError("no phrase, opening or closing is frequent among the plans: there are too few of them")
     return found[0], found[1], found[2]
 
 
@@ -193,7 +197,10 @@ def foretold(drafts: Sequence[list[int]], plans: Sequence[list[int]]) -> tuple[f
 
 
 def train_prompt_tagger(positions: Positions, settings: TrainingSettings, model_dir: Path) -> tuple[float, float]:
-    """Write prompt_tagger.json and prompt_tagger.safetensors; return `foretold` of a held-out twentieth."""
+    """Write prompt_tagger.json and prompt_tagger.safetensors; return `foretold` of a held-out twentieth.
+
+    Raises TooFewPlansError before it writes anything.
+    """
     chosen = settings.prompt_tagger
     torch.manual_seed(settings.seed)
     torch.set_num_threads(settings.processes)

@@ -32,7 +32,7 @@ from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
 from training.positions import collect
 from training.prefill_head import train_prefill_head
-from training.prompt_tagger import train_prompt_tagger
+from training.prompt_tagger import TooFewPlansError, train_prompt_tagger
 from training.settings import TrainingSettings
 from training.tree import calibrate
 from training.worth import learn_worth
@@ -138,7 +138,7 @@ def make_parts(
         (
             "prompt_tagger.safetensors",
             "a tagger learns which words of a prompt its plan copies",
-            lambda: train_prompt_tagger(collect(settings, model), settings, model),
+            lambda: _train_tagger(settings, model),
         ),
         ("early_exit.safetensors", "the first layers learn to draft", lambda: train_early_exit(settings, model)),
         (
@@ -162,6 +162,14 @@ def make_parts(
         if number == 1 and judge is not None:
             judge()
     return record.minutes
+
+
+def _train_tagger(settings: TrainingSettings, model: Path) -> None:
+    """Train the tagger, or say that the model goes without one: a rehearsal of the recipe has few plans."""
+    try:
+        train_prompt_tagger(collect(settings, model), settings, model)
+    except TooFewPlansError as error:
+        print(f"no tagger: {error}; the heads draft alone", flush=True)
 
 
 def _claim(settings: TrainingSettings) -> None:
