@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.api.app import replica_pool, settings_vocabulary
+from service.engines.factory import model_source
 from service.planner.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.planner import Drafted, IncompletePlanError, Planner
@@ -54,7 +55,8 @@ def plans_by_model(questions: Sequence[Question], model_dir: Path, lexicons: Lex
 
 
 async def _plans(questions: Sequence[Question], settings: Settings, lexicons: Lexicons) -> ModelPlans:
-    pool = replica_pool(settings)
+    config = settings.engine_config.model_copy(update={"kinds": any(lexicon is not None for lexicon in lexicons)})
+    pool = replica_pool(settings, model_source(config))
     await pool.start()
     try:
         planner = Planner(pool, settings_vocabulary(settings))

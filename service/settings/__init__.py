@@ -260,6 +260,7 @@ class Settings(BaseSettings):
             max_prompt_tokens=self.max_prompt_tokens,
             draft_model_dir=self.draft_model_dir and self.draft_model_dir.absolute(),
             grace_seconds=self.queue.grace_seconds,
+            kinds=self.shop_dir is not None or any(self.experiment.shop_dirs.values()),
             neuron=self.neuron.model_copy(update={"compiled_dir": compiled and compiled.absolute()}),
             triton=self.triton,
             openai=self.openai,

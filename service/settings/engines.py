@@ -87,7 +87,8 @@ class EngineConfig(BaseModel):
     """A model folder, the engine that runs it, and its options. Settings make paths absolute.
 
     `threads` is the number of torch threads in each replica, `batch_size` how many requests one decodes together. A
-    cancelled replica has `grace_seconds` to become free again. `replica_python` runs replicas where the model's
+    cancelled replica has `grace_seconds` to become free again. Only where `kinds` of a shop are named does a kind head
+    read, which takes a third of a millisecond. `replica_python` runs replicas where the model's
     libraries are not this interpreter's.
     """
 
@@ -105,6 +106,7 @@ class EngineConfig(BaseModel):
     replica_python: Path | None = None
     batch_size: int = 1
     grace_seconds: float = GRACE_SECONDS
+    kinds: bool = False
     neuron: NeuronSettings = NeuronSettings()
     triton: TritonSettings = TritonSettings()
     openai: OpenAiSettings = OpenAiSettings()

@@ -9,15 +9,14 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 
+from benchmarks import image
 from service.weights.base_weights import WHEEL
 from tests.processes import PATIENCE
 
@@ -36,12 +35,10 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf python3 -m venv /pip \
       {" ".join(NEURON_BASE_PACKAGES)} \
  && rm -r /pip
 """
-_BASE_PACKAGES = "python3-minimal,python3-venv,libpython3.11,g++,make"
-_BASE_PYTHON = "3.11"  # Debian bookworm's, which is 3.11.2
-# redis requires it before Python 3.11.3; pip resolves for the Python that runs it.
-_FOR_OLDER_PYTHON = "async-timeout==5.0.1"
-# Wheels from beside the build. Compiling every module would take longer than all else; here they are run twice.
-PIP_CONFIGURATION = "[global]\nno-index = true\nfind-links = /wheels\n[install]\nno-compile = true\n"
+_BASE_PACKAGES = (*image.BASE_PACKAGES, "g++", "make")
+# Compiling every module would take longer than all else; here they are run twice.
+_PIP_TWICE = "[install]\nno-compile = true\n"
+EPOCH = 1_700_000_000  # seconds, of every file: nobody compares these images with others
 # The defaults of the system are more than a container in a container may have.
 _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
 
@@ -54,58 +51,37 @@ def why_not() -> str:
     return "" if os.geteuid() == 0 else "debootstrap needs root"
 
 
-def run(*command: str | Path) -> str:
-    """Return the standard output of a command that succeeds. Raises AssertionError with its error output."""
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    return done.stdout.strip()
-
-
 @dataclass(frozen=True)
-class Store:
-    """Images and containers in a folder of their own, so that nothing stays behind on the machine."""
-
-    folder: Path
-
-    def command(self, program: str) -> list[str]:
-        return [program, "--root", str(self.folder / "root"), "--runroot", str(self.folder / "run")]
-
-    def buildah(self, *words: str | Path) -> str:
-        return run(*self.command("buildah"), *words)
+class Store(image.Store):
+    """The images that tests build, and what they run of them."""
 
     def podman(self, *words: str | Path) -> str:
-        return run(*self.command("podman"), "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words)
+        return image.run(*self.command("podman"), "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words)
 
-    def build(self) -> str:
+    def build_for_a_cpu(self) -> str:
         """Build the image of this working tree for a CPU and return its name."""
-        self._make_base()
-        self._download("pip==26.3", files=("requirements/service.txt", "requirements/torch.txt"))
-        self._download("--no-deps", WHEEL, _FOR_OLDER_PYTHON)
-        arguments: dict[str, Any] = {
-            "REQUIREMENTS": "requirements/service.txt",
-            "TORCH": "requirements/torch.txt",
-            "REPLICA": "",
-            "TRITON": "",
-        }
-        return self._bud("localhost/peakplan-test", BASE=_BASE, **arguments)
+        self.make_base(_BASE, _BASE_PACKAGES, epoch=EPOCH)
+        self.download(self.python_of(_BASE), image.REQUIREMENTS, ("pip==26.3", WHEEL))
+        arguments = image.FOR_A_CPU | {"BASE": _BASE}
+        return self.build("localhost/peakplan-test", arguments, epoch=EPOCH, pip=_PIP_TWICE)
 
     def build_for_neuron(self, model: Path) -> str:
         """Build the image as fleets do, with an imported `model` folder.
 
         Its base has the packages of AWS's Neuron container that could conflict.
         """
-        self._make_base()
-        self._download("pip==26.3", files=("requirements/torch.txt",))
-        self._download("--no-deps", WHEEL, _FOR_OLDER_PYTHON, *NEURON_BASE_PACKAGES)
-        for name in ("triton", "replica", "tritonserver"):
-            self._download("--no-deps", files=(f"requirements/{name}.txt",))
+        self.make_base(_BASE, _BASE_PACKAGES, epoch=EPOCH)
+        python = self.python_of(_BASE)
+        self.download(python, image.REQUIREMENTS, ("pip==26.3", WHEEL))
+        self.download(python, (), NEURON_BASE_PACKAGES)
+        for name in ("triton", "replica", "tritonserver"):  # each process has versions of its own
+            self.download(python, (f"requirements/{name}.txt",))
         file = self.folder / "Dockerfile"
         file.write_text(_NEURON_BASE_FILE, encoding="utf-8")
-        self._bud(_NEURON_BASE, file)
+        self.build(_NEURON_BASE, {}, epoch=EPOCH, file=file, pip=_PIP_TWICE)
+        arguments = {"BASE": _NEURON_BASE, "MODEL": f"models/{model.name}"}
         context = self._context(model)
-        return self._bud(
-            "localhost/peakplan-test-neuron", context=context, BASE=_NEURON_BASE, MODEL=f"models/{model.name}"
-        )
+        return self.build("localhost/peakplan-test-neuron", arguments, epoch=EPOCH, context=context, pip=_PIP_TWICE)
 
     def _context(self, model: Path) -> Path:
         """Return a copy of what a build takes of this checkout, with a model of one's own in its models/."""
@@ -116,42 +92,6 @@ class Store:
         shutil.copy(REPOSITORY / ".dockerignore", context)
         shutil.copytree(model, context / "models" / model.name)
         return context
-
-    def _bud(
-        self,
-        tag: str,
-        file: Path = REPOSITORY / "service" / "Dockerfile",
-        context: Path = REPOSITORY,
-        **arguments: str,
-    ) -> str:
-        configuration = self.folder / "pip.conf"
-        configuration.write_text(PIP_CONFIGURATION, encoding="utf-8")
-        options = ["--isolation", "chroot", "--network", "host", "--format", "docker", "--layers=false", "--jobs", "2"]
-        options += ["--volume", f"{self.folder}/wheels:/wheels:ro", "--secret", f"id=pip.conf,src={configuration}"]
-        for name, value in arguments.items():
-            options += ["--build-arg", f"{name}={value}"]
-        self.buildah("bud", *options, "--file", file, "--tag", tag, context)
-        return tag
-
-    def _make_base(self) -> None:
-        if _BASE in self.buildah("images", "--format", "{{.Name}}").split():
-            return
-        system = self.folder / "system"
-        run("debootstrap", "--variant=minbase", f"--include={_BASE_PACKAGES}", "bookworm", system)
-        container = self.buildah("from", "scratch")
-        self.buildah("add", container, system, "/")
-        self.buildah("commit", "--rm", container, _BASE)
-        shutil.rmtree(system)
-
-    def _download(self, *packages: str, files: tuple[str, ...] = ()) -> None:
-        """Download wheels to beside the build; files one after another, as some of them have hashes."""
-        pip: list[str | Path] = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", self.folder / "wheels"]
-        pip += ["--only-binary=:all:", "--python-version", _BASE_PYTHON]
-        for name in files:
-            flags = [package for package in packages if package.startswith("--")]
-            run(*pip, *flags, "--requirement", REPOSITORY / name)
-        if any(not package.startswith("--") for package in packages):
-            run(*pip, *packages)
 
 
 class Running:

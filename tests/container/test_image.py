@@ -34,7 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def image(store: Store) -> str:
-    return store.build()
+    return store.build_for_a_cpu()
 
 
 @pytest.fixture(scope="module")

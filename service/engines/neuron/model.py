@@ -131,7 +131,8 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
         tagger.at_least(LEAST_LIKELY) if tagger else None,
         copies=True,
     )
-    return NeuronModel(card, tokenizer, targets, drafting, load_kind_head(config.model_dir, embedding.shape[1]))
+    kind_head = load_kind_head(config.model_dir, embedding.shape[1]) if config.kinds else None
+    return NeuronModel(card, tokenizer, targets, drafting, kind_head)
 
 
 def _products(

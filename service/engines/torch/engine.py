@@ -1,6 +1,7 @@
 """The model on PyTorch, inside a replica's process."""
 
 import ctypes
+from dataclasses import replace
 
 import torch
 
@@ -128,6 +129,7 @@ def load(config: EngineConfig) -> TorchModel:
     torch.set_num_threads(config.threads)
     seal = read_seal(config.model_dir)
     loaded = load_model(config.model_dir, config.cache_dir, kept_dtype(config.dtype))
+    loaded = loaded if config.kinds else replace(loaded, kind_head=None)
     forward = build_forward(loaded, config.dtype, config.cache_dir, config.kernel)
     check_answer(forward, seal)
     draft = None

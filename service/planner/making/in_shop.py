@@ -49,7 +49,7 @@ def with_kinds(plan: Plan, question: Question, vocabulary: Vocabulary, meaning: 
     shop = current.lexicon()
     if shop is None or shop.kinds is None or not plan.queries or not vocabulary.intents[plan.intent].products:
         return plan
-    need = need_of(plan, question, shop.kinds.tells_need, shop.kinds.is_stocked)
+    need = need_of(plan, question, shop.kinds.tells_need)
     is_read = need.is_told and meaning is not None and _is_usable(meaning, question, shop.kinds)
     pointed = meaning.direction if meaning is not None and is_read else ()
     of = (plan,) if need.is_told else plan.parts or (plan,)

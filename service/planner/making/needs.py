@@ -1,6 +1,6 @@
 """Whether a question names the thing that is wanted, or tells what it is for: "keep my feet dry in the mud"."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from service.planner.plan import Plan
@@ -13,7 +13,6 @@ from service.planner.shop.kinds import singular
 # benchmarks/kinds_questions.jsonl.
 _SURE: Final = 1.0
 _NEVER: Final = -2.0
-_AFTER_A_THING: Final = frozenset({"for", "that", "with", "without"})
 _DROPPED: Final = FUNCTION_WORDS | frozenset(UNSEARCHED)
 
 
@@ -24,26 +23,19 @@ class Need(NamedTuple):
     is_told: bool = False
 
 
-def need_of(
-    plan: Plan,
-    question: Question,
-    tells_need: Callable[[str], float | None],
-    is_stocked: Callable[[str], bool],
-) -> Need:
+def need_of(plan: Plan, question: Question, tells_need: Callable[[str], float | None]) -> Need:
     """Return the need that a question tells; none where it names a thing, or several.
 
     What the planner takes for the thing is one if it is what things are called, and if nothing comes before it but
     what says of which sort it is ("waterproof rain boots") and how one begins ("i am looking for a"). In "my boots
     give me blisters" something else is wanted. `tells_need` gives the logarithm of the odds by the words, if any is
     known: sure enough, they overrule that, since "trim the tree" is no tree, and "surprise me" no need.
-    `is_stocked` tells whether the shop has anything to do with a word: "a treadmill for my flat" is not to be met by
-    sneakers where there is none.
     """
     if not plan.queries:
         return Need()
     said = [word.text for word in question.own_words]
     odds = tells_need(" ".join(said))
-    if odds is not None and odds > _SURE and not _begins_with_absent_thing(said, is_stocked):
+    if odds is not None and odds > _SURE:
         return Need(" ".join(said), is_told=True)
     if plan.parts or (odds is not None and odds < _NEVER):
         return Need()
@@ -56,11 +48,6 @@ def need_of(
         if first is not None and all(_is_before_a_thing(word, searched) for word in said[:first]):
             return Need()
     return Need(" ".join(said))
-
-
-def _begins_with_absent_thing(said: Sequence[str], is_stocked: Callable[[str], bool]) -> bool:
-    """Tell whether the first word is a thing that the shop has not got, and the next says of which sort or what for."""
-    return len(said) > 1 and said[1] in _AFTER_A_THING and _names_things(said[0]) and not is_stocked(said[0])
 
 
 def _names_things(word: str) -> bool:

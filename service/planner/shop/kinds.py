@@ -132,11 +132,6 @@ class Kinds:
         """Return the logarithm of the odds that a text tells a need and names no thing; None where nothing tells."""
         return None if self._meanings is None else self._meanings.tells_need(plain_words(text))
 
-    def is_stocked(self, word: str) -> bool:
-        """Tell whether products of any category have a word more often than those of others, or are called so."""
-        key = singular(word.casefold())
-        return any(self._evidence.get(mark + key) for mark in (_WORD, _NAME))
-
     @property
     def space(self) -> str:
         """The name of the space in which a model must point; "" where none can."""

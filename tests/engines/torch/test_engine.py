@@ -159,7 +159,7 @@ def test_a_kind_head_reads_the_prompts_states_and_changes_no_token(
     model: TorchModel, tmp_path: Path, strategy: str
 ) -> None:
     folder = write_kind_head(write_tiny_model(tmp_path / "kinds"))
-    reading = load(EngineConfig(model_dir=folder, cache_dir=tmp_path, dtype="float32"))
+    reading = load(EngineConfig(model_dir=folder, cache_dir=tmp_path, dtype="float32", kinds=True))
     request = plan_request("red running shoes for women", strategy=strategy)
     prompt = torch.tensor([reading._bos_token_id, *reading._tokenizer.encode(request.prompt).ids])
     states = reading._llama.forward(prompt, torch.arange(len(prompt)), reading._llama.new_cache(len(prompt)))
@@ -172,6 +172,12 @@ def test_a_kind_head_reads_the_prompts_states_and_changes_no_token(
     assert meaning.space == "0" * 16
     assert meaning.direction == pytest.approx([torch.nn.functional.gelu(states[-1, 0]).item()], rel=2e-3, abs=1e-3)
     assert meaning.odds == pytest.approx(states[1:-1, 0].mean().item(), rel=2e-3, abs=1e-3)
+
+
+def test_nobody_without_a_shop_waits_for_a_kind_head(tmp_path: Path) -> None:
+    folder = write_kind_head(write_tiny_model(tmp_path / "kinds"))
+    told = load(EngineConfig(model_dir=folder, cache_dir=tmp_path, dtype="float32")).generate(plan_request("red shoes"))
+    assert told.meaning == ""
 
 
 def test_a_kind_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
