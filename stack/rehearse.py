@@ -44,6 +44,7 @@ def main() -> int:
     shape = Shape(options.hosts, options.hurry)
     chosen = [SCENARIOS[BROKEN[options.broken].scenario]] if options.broken else _chosen(options.scenario)
     rows: list[Row] = []
+    options.sets = _sets(options)
     figure, known = _begun(options.output, shape, options)
     for scenario in chosen:
         try:
@@ -139,8 +140,8 @@ def _until_valid(scenario: Scenario, shape: Shape, options: argparse.Namespace) 
 def live(scenario: Scenario, shape: Shape, options: argparse.Namespace) -> Outcome:
     """Start a stack, play the scenario, stop it. Raises StackError or MissingPartError."""
     print(f"{scenario.name}: {scenario.words}", file=sys.stderr, flush=True)
-    sets = all_sets()
-    load = make_load(scenario, options.calm * capacity(shape.hosts * len(CELLS), sets), sets, seconds=options.seconds)
+    calm = options.calm * capacity(shape.hosts * len(CELLS), options.sets)
+    load = make_load(scenario, calm, options.sets, seconds=options.seconds)
     folder = make_folder(options.folder / scenario.name, shape, rules=rules_without(options.broken))
     if scenario.limit:
         limit_callers(folder, scenario.limit)
@@ -202,6 +203,12 @@ def _print(outcome: Outcome) -> None:
     print(f"  the generator sent within {outcome.lag_ms:.1f} ms of each moment (p99)", flush=True)
 
 
+def _sets(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the sets of questions to ask: those of the figure that this run joins, else all that are here."""
+    joins = options.output and options.output.is_file() and (options.add or options.scenario != "all")
+    return tuple(json.loads(options.output.read_text(encoding="utf-8"))["sets"]) if joins else all_sets()
+
+
 def _begun(path: Path | None, shape: Shape, options: argparse.Namespace) -> tuple[Row, dict[str, Row]]:
     """Return how this run is made, and what a figure holds already of runs that were made alike."""
     figure: Row = {
@@ -212,7 +219,7 @@ def _begun(path: Path | None, shape: Shape, options: argparse.Namespace) -> tupl
         "hurry": shape.hurry,
         "calm_share": options.calm,
         "seconds": options.seconds,
-        "sets": list(all_sets()),
+        "sets": list(options.sets),
     }
     before = json.loads(path.read_text(encoding="utf-8")) if path and path.is_file() else {}
     kept = before.pop("scenarios", []) if before.items() >= figure.items() else []

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from stack.folder import Shape
 from stack.live import WARM_UP, all_sets, capacity, judge, make_load, questions, warm_up_load
 from stack.monitor import Alert, Readings
 from stack.parts_here import ROOT, found
-from stack.rehearse import _RUN, VOID, _joined, is_red, stale, with_twins
+from stack.rehearse import _RUN, VOID, _joined, _sets, is_red, stale, with_twins
 from stack.replay import BOOT_SECONDS, replayed
 from stack.scenarios import CALM, ENDS, FAULT, SCENARIOS
 from stack.twin_metrics import buckets, quantile
@@ -228,6 +229,19 @@ def test_further_runs_stand_behind_those_of_before_and_one_that_fails_fails_the_
     assert [both["live"], *(each["live"] for each in both["more_runs"])] == [{"p99_ms": ms} for ms in (1.0, 2.0, 3.0)]
     assert both["passed"] is False
     assert "scenario" not in both["more_runs"][1]
+
+
+def test_a_run_that_joins_others_asks_what_they_asked(tmp_path: Path) -> None:
+    figure = tmp_path / "stack.json"
+    figure.write_text(json.dumps({"sets": ["german.jsonl"]}), encoding="utf-8")
+    some, every = (
+        Namespace(output=figure, add=False, scenario="surge"),
+        Namespace(output=None, add=False, scenario="all"),
+    )
+
+    assert _sets(some) == ("german.jsonl",)
+    assert _sets(Namespace(output=figure, add=True, scenario="all")) == ("german.jsonl",)
+    assert _sets(every) == _sets(Namespace(output=figure, add=False, scenario="all")) == SETS
 
 
 def test_a_figure_whose_twin_is_another_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
