@@ -14,6 +14,7 @@ from infra.fleet.planners import GIB, PLANNERS, SHIPPED, Planner
 from infra.fleet.sizes import KINDS, NoWay, Way, pays_from, table, way
 
 PRICES = Prices.from_json()
+BILLION = next(planner for planner in PLANNERS if planner.name.startswith("1B"))
 EIGHT = next(planner for planner in PLANNERS if planner.name.startswith("8B"))
 
 
@@ -60,7 +61,7 @@ def test_what_does_not_run_says_why() -> None:
 def test_each_instance_pays_from_a_size_on() -> None:
     rows = table(PRICES)
     assert pays_from(rows, "inf2.xlarge") == next(planner for planner in PLANNERS if planner.name.startswith("360M"))
-    assert pays_from(rows, "trn2.3xlarge") == next(planner for planner in PLANNERS if planner.name.startswith("3B"))
+    assert pays_from(rows, "trn2.3xlarge") == BILLION
     assert pays_from(rows, "c8g.4xlarge") == SHIPPED, "by a stated time: nobody has timed an arm64 core"
     assert pays_from(rows, "trn1.2xlarge") is None
 
