@@ -35,7 +35,7 @@ class HeadSettings:
     batch_size: int = 512  # in positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 10_000  # the tuned model's own plans of these are the training data
+    questions: int = 16_000  # the tuned model's own plans of these are the training data
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class PrefillHeadSettings:
 
 @dataclass(frozen=True, slots=True)
 class PromptTaggerSettings:
-    """The prompt tagger's training. More epochs learn the plans by heart."""
+    """The prompt tagger's training; `calibrate` chooses the fastest `p_min`. More epochs learn the plans by heart."""
 
     features: int = 96
     width: int = 5  # positions that a convolution sees
@@ -64,7 +64,8 @@ class PromptTaggerSettings:
     weight_decay: float = 0.1
     dropout: float = 0.25
     seen: int = 3  # plans that must have a phrase before it is one
-    p_min: float = 0.35  # the fastest of 0.1 to 0.65 on this project's machine
+    p_min: float = 0.35
+    p_mins: tuple[float, ...] = (0.15, 0.25, 0.35, 0.5)
 
 
 @dataclass(frozen=True, slots=True)

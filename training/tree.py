@@ -1,16 +1,17 @@
-"""Calibrate the Medusa tree and the prefill head's draft: acceptance measured on dev plans, cost on this machine."""
+"""Calibrate what is drafted, by tree, prefill head and tagger: acceptance on dev plans, cost on this machine."""
 
 import json
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
 from service.planner.question import Question
 from training.acceptance import Acceptance, plan_acceptance
@@ -23,7 +24,10 @@ _MOST_DEPTH = 16  # more than any number of heads for which a tree is grown
 
 
 def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
-    """Write medusa_tree.json (NxDI's list format) and drafting.json, and the reasons into the work folder."""
+    """Write medusa_tree.json (NxDI's list format) and drafting.json, and the reasons into the work folder.
+
+    Prefill head and tagger, where the model has one, get their fastest `p_min`, each beside the others as it is served.
+    """
     torch.set_num_threads(1)  # as a replica has
     model = TunedModel(model_dir, settings.cache)
     if model.prefill_head is None:
@@ -40,10 +44,9 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
         "shapes": [{**asdict(row.shape), "milliseconds": row.milliseconds, "forwards": row.forwards} for row in table],
         "tree": tree,
         "p_min": chosen.shape.p_min,
+        "prefill_draft": [],
     }
-    report |= _calibrate_prefill_head(
-        model_dir, measure_prefill_head(model, shape, settings.prefill_head.p_mins, measured)
-    )
+    report |= _calibrate_guesses(model, model_dir, shape, settings, measured)
     drafting = {name: report[name] for name in ("prefill_draft", "p_min")}
     (model_dir / "medusa_tree.json").write_text(json.dumps(tree) + "\n", encoding="utf-8")
     (model_dir / "drafting.json").write_text(json.dumps(drafting) + "\n", encoding="utf-8")
@@ -53,13 +56,25 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
     )
 
 
-def _calibrate_prefill_head(model_dir: Path, milliseconds: dict[float, float]) -> dict[str, Any]:
-    """Write the fastest `p_min` into prefill_head.json."""
-    path = model_dir / "prefill_head.json"
+def _calibrate_guesses(
+    model: TunedModel, model_dir: Path, tree: MedusaTree, settings: TrainingSettings, questions: list[Question]
+) -> dict[str, Any]:
+    """Choose the `p_min` of the prefill head, then of the tagger beside it; return them and the times."""
+    times = measure_prefill_head(model, tree, settings.prefill_head.p_mins, questions)
+    found = _fastest(model_dir, "prefill_head", times)
+    if model.prompt_tagger is None:
+        return found
+    times = measure_tagger(model, tree, found["prefill_head_p_min"], settings.prompt_tagger.p_mins, questions)
+    return found | _fastest(model_dir, "prompt_tagger", times)
+
+
+def _fastest(model_dir: Path, part: str, milliseconds: dict[float, float]) -> dict[str, Any]:
+    """Write the fastest `p_min` into a part's card; return it and the times."""
+    path = model_dir / f"{part}.json"
     card = json.loads(path.read_text(encoding="utf-8"))
     card["p_min"] = min(milliseconds, key=milliseconds.__getitem__)
     path.write_text(json.dumps(card) + "\n", encoding="utf-8")
-    return {"prefill_draft": [], "prefill_head_ms": milliseconds, "prefill_head_p_min": card["p_min"]}
+    return {f"{part}_ms": milliseconds, f"{part}_p_min": card["p_min"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +120,7 @@ def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions:
         for _ in range(2):
             for shape, tree in trees.items():
                 started = time.perf_counter()
-                generation = model.medusa(question, tree)
+                generation = model.medusa(question, tree, tagger=model.prompt_tagger)
                 best[shape] = min(best[shape], time.perf_counter() - started)
                 forwards[shape] += generation.statistics.forwards
         for shape, fastest in best.items():
@@ -120,14 +135,39 @@ def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions:
 def measure_prefill_head(
     model: TunedModel, tree: MedusaTree, least: Sequence[float], questions: list[Question]
 ) -> dict[float, float]:
-    """Return the mean milliseconds of a plan for each `p_min` of the prefill head; keep the faster of two."""
+    """Return the mean milliseconds of a plan for each `p_min` of the prefill head."""
+
+    def plan(question: Question, probability: float) -> Generation:
+        return model.medusa(question, tree, model.prefill_draft(question, probability), model.prompt_tagger)
+
+    return _milliseconds(plan, least, questions)
+
+
+def measure_tagger(
+    model: TunedModel, tree: MedusaTree, prefill: float, least: Sequence[float], questions: list[Question]
+) -> dict[float, float]:
+    """Return the mean milliseconds of a plan for each `p_min` of the tagger; `prefill` is the prefill head's."""
+    tagger = model.prompt_tagger
+    if tagger is None:
+        raise ValueError("the model folder has no prompt tagger to calibrate")
+
+    def plan(question: Question, probability: float) -> Generation:
+        return model.medusa(question, tree, model.prefill_draft(question, prefill), tagger.at_least(probability))
+
+    return _milliseconds(plan, least, questions)
+
+
+def _milliseconds(
+    plan: Callable[[Question, float], Generation], least: Sequence[float], questions: list[Question]
+) -> dict[float, float]:
+    """Time each question with every probability, in turns; keep the faster of two."""
     seconds = dict.fromkeys(least, 0.0)
     for question in questions:
         best = dict.fromkeys(least, math.inf)
         for _ in range(2):
             for probability in least:
                 started = time.perf_counter()
-                model.medusa(question, tree, model.prefill_draft(question, probability))
+                plan(question, probability)
                 best[probability] = min(best[probability], time.perf_counter() - started)
         for probability, fastest in best.items():
             seconds[probability] += fastest

@@ -14,7 +14,8 @@ from service.decoding.generation import generate
 from service.decoding.heads import MedusaHeads
 from service.decoding.medusa import MedusaProposer
 from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
-from service.decoding.proposer import NO_PROPOSER
+from service.decoding.prompt_tags import PromptTagger, PromptTagsProposer
+from service.decoding.proposer import NO_PROPOSER, Proposer
 from service.decoding.statistics import Generation
 from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
@@ -51,6 +52,7 @@ class TunedModel:
         loaded = load_model(model_dir, cache_dir, kept_dtype(precision))
         self.llama = build_forward(loaded, precision, cache_dir)
         self.prefill_head = loaded.prefill_head
+        self.prompt_tagger = loaded.prompt_tagger
         self.heads: MedusaHeads | None = loaded.heads.with_products(self.llama.linear) if loaded.heads else None
         self.vocabulary = Vocabulary.load(model_dir)
         self._tokenizer = loaded.tokenizer
@@ -97,15 +99,21 @@ class TunedModel:
         return head.guess(self.prompt(question), self.llama.embed, self._compiler.continues_word)
 
     def medusa(
-        self, question: Question, tree: MedusaTree, prefill_draft: PrefillDraft = NO_PREFILL_DRAFT
+        self,
+        question: Question,
+        tree: MedusaTree,
+        prefill_draft: PrefillDraft = NO_PREFILL_DRAFT,
+        tagger: PromptTagger | None = None,
     ) -> Generation:
         """Decode the plan as the service does. Raises ValueError where there are no heads."""
         if self.heads is None:
             raise ValueError("the model folder has no Medusa heads")
         target = LlamaTarget(self.llama, self._cache, self.heads)
-        proposer = PrefillProposer(prefill_draft, MedusaProposer(target, tree))
         prompt, constraint = self.prompt(question), self.constraint(question)
-        return generate(target, proposer, prompt, constraint, max_tokens=self._max_tokens)
+        later: Proposer = MedusaProposer(target, tree)
+        if tagger is not None:
+            later = PromptTagsProposer(prompt, tagger, target.prompt_states, later)
+        return generate(target, PrefillProposer(prefill_draft, later), prompt, constraint, max_tokens=self._max_tokens)
 
     def greedy(self, question: Question, early_layers: int = 0) -> GreedyPlan | None:
         """Return the greedy plan; None where it does not end, or the prompt is too long.
