@@ -122,6 +122,7 @@ bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runti
 
 bench-vllm: $(VENV)/training.stamp $(VLLM_VENV)/stamp ## vLLM itself on this processor beside ours into docs/figures/vllm.json (installs it: 0.6 GB to download, 3 GB)
 	$(BIN)/python -m benchmarks.vllm --model $(MODEL) --python $(VLLM_VENV)/bin/python
+	$(BIN)/python -m benchmarks.readme
 
 bench-batching: $(VENV)/training.stamp ## plans a second and p99 by batch size into docs/figures/batching.json
 	$(BIN)/python -m benchmarks.batching --model $(MODEL)

@@ -44,6 +44,7 @@ from benchmarks.serving_tables import (
 )
 from benchmarks.siege_table import render_siege
 from benchmarks.stack_table import render_balancer, render_stack
+from benchmarks.vllm.table import render_vllm
 from benchmarks.wheels import render_wheels
 from service.environment import Variable, variables
 from service.settings import Settings
@@ -233,6 +234,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "value_speed": lambda: measured("value_speed", "python -m benchmarks.value_speed", render_value_speed),
     "interleaving": lambda: measured("interleaving", "python -m rehearsal.interleaving", render_interleaving),
     "routing": lambda: measured("routing", "python -m benchmarks.routing", render_routing),
+    "vllm": lambda: measured("vllm", "make bench-vllm", render_vllm),
     "omission": lambda: measured("omission", "make bench-omission", render_omission),
     "balancer": lambda: measured("balancer", "python -m stack.overhead", render_balancer),
     "stack": lambda: measured("stack", "make rehearse-live", render_stack),
