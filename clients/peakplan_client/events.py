@@ -1,8 +1,8 @@
 """`EventSender`: what happened after plans, sent from a thread of its own; a caller never waits.
 
-`put` is for threads and for asyncio alike: it returns at once. Events wait in a bounded queue, linger there so that those
-which come together go out in one list, and are sent again with the same `event_id` until the service has them, which
-keeps each once. What finds no room is counted.
+`put` is for threads and for asyncio alike: it returns at once. Events wait in a bounded queue, linger there so that
+those which come together go out in one list, and are sent again with the same `event_id` until the service has them,
+which keeps each once. What finds no room is counted.
 """
 
 import contextlib

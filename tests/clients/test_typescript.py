@@ -17,6 +17,7 @@ import pytest
 from benchmarks import client_types
 from tests.clients import experiment_vectors
 from tests.faults.under_load import fake_server
+from tests.processes import eventually
 from tests.server_process import ServerProcess, serving
 from tests.test_snippets import blocks
 
@@ -129,9 +130,10 @@ def pages(folder: Path) -> Iterator[str]:
 
 
 _IN_THE_PAGE = """async (url) => {
-  const { Client, isPlanned } = await import("/node_modules/@peakplan/client/dist/index.js");
+  const { Client, EventSender, isPlanned } = await import("/node_modules/@peakplan/client/dist/index.js");
   const client = new Client(url, { deadlineMs: 2000, timeoutMs: 60000 });
-  const { plan } = await client.plan("red leather boots under $80");
+  const { plan, request_id } = await client.plan("red leather boots under $80");
+  new EventSender(url, { lingerMs: 2 ** 30 }).put({ action_name: "click", query_id: request_id, event_id: "lingered" });
   const found = await client.plans(["red leather boots under $80", " "]);
   const events = [];
   for await (const each of client.answer("red leather boots under $80")) events.push(each);
@@ -145,7 +147,7 @@ _IN_THE_PAGE = """async (url) => {
 }"""
 
 
-def test_it_works_in_a_page_of_another_origin(installed: Path, tiny_model_dir: Path) -> None:
+def test_it_works_in_a_page_of_another_origin(installed: Path, tiny_model_dir: Path, tmp_path: Path) -> None:
     from tests.api.page_visit import CHROMIUM, running_chromium
 
     if CHROMIUM is None:
@@ -153,10 +155,14 @@ def test_it_works_in_a_page_of_another_origin(installed: Path, tiny_model_dir: P
     (installed / "index.html").write_text("<!doctype html><title>a shop</title>", encoding="utf-8")
     with pages(installed) as origin, running_chromium() as browser:
         settings = {"PEAKPLAN_MODEL_DIR": tiny_model_dir, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_CORS_ORIGINS": origin}
-        with serving(**settings) as server:
+        with serving(**settings, PEAKPLAN_OUTCOMES_DIR=tmp_path) as server:
             page = browser.new_page()
             page.goto(origin)
             seen = page.evaluate(_IN_THE_PAGE, server.url)
+            kept = tmp_path / "events.jsonl"
+            assert not kept.read_text(encoding="utf-8")
+            page.goto("about:blank")
+            eventually(lambda: "lingered" in kept.read_text(encoding="utf-8"), "what lingered went with its page")
             page.close()
     assert seen == {
         "max": 80,
