@@ -19,10 +19,11 @@ from starlette.types import ASGIApp, Message
 
 from service.api.app import create_app, replica_pool, wire
 from service.engines.worker.messages import ModelSource
+from service.events.model import MOST_EVENTS
 from service.settings import Settings
 from service.settings.groups import HttpSettings, OutcomeSettings
 
-_ROUNDS, _REQUESTS, _AT_ONCE, _LIST = 7, 300, 10, 32
+_ROUNDS, _REQUESTS, _AT_ONCE = 7, 300, 10
 _HEADERS = [(b"host", b"127.0.0.1:8080"), (b"content-type", b"application/json")]
 
 
@@ -66,8 +67,10 @@ async def measure() -> dict[str, float]:
             "of no plan": (lambda n: event("0" * 32, n, "watch"), 404, 1),
             "of no known action": (lambda n: event(ids[n // 10], n, "clikc"), 422, 1),
             "of no known attribute": (lambda n: event(ids[n // 10], n, "click", size=1), 422, 1),
-            f"in lists of {_LIST}": (
-                lambda n: [event(ids[n], _LIST * n + place, "view") for place in range(_LIST)], 202, _LIST,
+            f"in lists of {MOST_EVENTS}": (
+                lambda n: [event(ids[n], MOST_EVENTS * n + place, "view") for place in range(MOST_EVENTS)],
+                202,
+                MOST_EVENTS,
             ),
         }  # fmt: skip
         found: dict[str, list[float]] = {name: [] for name in kinds}

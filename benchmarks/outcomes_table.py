@@ -2,48 +2,58 @@
 
 from typing import Any
 
+_WAYS = {"in_lists": "in lists", "one_by_one": "each a request of its own"}
+
 
 def render_outcomes(figure: dict[str, Any]) -> str:
-    """Return plans' times with and without events beside them, and what was lost."""
+    """Return plans' times with and without events beside them, by the way events are sent, and what was lost."""
     rows = ["| | plans | p50 | p99 | by rule | not answered |", "|---|---:|---:|---:|---:|---:|"]
-    events = f"beside {figure['events_a_second']:g} events a second"
-    titles = {
-        "plans_alone": "alone", "plans_beside_events_elsewhere": f"{events} that another server gets",
-        "plans_beside_events": events,
-    }  # fmt: skip
-    for key, title in titles.items():
-        if (row := figure.get(key)) is not None:
-            times = f"{row['p50']:g} ms | {row['p99']:g} ms"
-            rows.append(f"| {title} | {row['requests']} | {times} | {row['by_rule']} | {row['not_answered']} |")
-    sent = figure["events"]
-    beside = ", beside other work" if figure["shared"] else ""
-    lost = figure["answered_for_and_lost"]
+    rows.append(_row("alone", figure["plans_alone"]))
+    ways = {key: said for key, said in _WAYS.items() if key in figure}
+    for key, said in ways.items():
+        events = f"beside {figure['events_a_second']:g} events a second, {said}"
+        rows.append(_row(f"{events}, that another server gets", figure[key]["plans_beside_events_elsewhere"]))
+        rows.append(_row(f"**{events}**", figure[key]["plans_beside_events"]))
+    taken = ["| what events take from plans | p50 | p99 | of a processor, an event |", "|---|---:|---:|---:|"]
+    for key, said in ways.items():
+        for name, than in (("later_than_beside_events_elsewhere", "the same elsewhere"), ("later_than_alone", "none")):
+            own = f"{figure[key]['processor_ms_an_event']:g} ms" if than != "none" else ""
+            late = figure[key][name]
+            taken.append(f"| {said}, beside {than} | {_interval(late['p50'])} | {_interval(late['p99'])} | {own} |")
+    told = [
+        "Intervals of 95% by a bootstrap over blocks of windows with the same questions. The sender shares the cores",
+        "with the service, which counts in the rows beside none.",
+    ]
+    return "\n".join([*rows, "", *taken, "", " ".join(told), "", _small_print(figure, ways)])
+
+
+def _row(title: str, met: dict[str, Any]) -> str:
+    times = f"{met['p50']:g} ms | {met['p99']:g} ms"
+    return f"| {title} | {met['requests']} | {times} | {met['by_rule']} | {met['not_answered']} |"
+
+
+def _interval(given: list[float]) -> str:
+    middle, low, high = given
+    return f"{middle:+g} ms ({low:+g} to {high:+g})"
+
+
+def _small_print(figure: dict[str, Any], ways: dict[str, str]) -> str:
+    """Return how it was measured, and what became of the events."""
     told = [
         f"<sub>`{figure['command']}`: {figure['plans_a_second']:g} plans a second, windows of {figure['seconds']:g} s",
-        f"in turn. {sent['requests']} events, each a request of its own, were answered in {sent['p50']:g} ms (p50) and",
-        f"{sent['p99']:g} ms (p99), {sent['not_answered']} of them not; of those answered for, {lost} are in no file.",
-        f"{figure['machine']['processor']}{beside}.</sub>",
+        "in turn.",
     ]
-    return "\n".join([*rows, "", *_differences(figure), " ".join(told)])
-
-
-def _differences(figure: dict[str, Any]) -> list[str]:
-    """Return what the service's work for events takes from plans, with its interval, where that was measured."""
-    if (later := figure.get("later_than_beside_events_elsewhere")) is None:
-        return []
-
-    def said(part: str, than: dict[str, Any]) -> str:
-        middle, low, high = than[part]
-        return f"{middle:+g} ms ({low:+g} to {high:+g})"
-
-    alone = figure["later_than_alone"]
-    told = [
-        f"What the service does for an event takes {figure['processor_ms_an_event']:g} ms of a processor, and from",
-        f"plans {said('p50', later)} at p50 and {said('p99', later)} at p99: beside events that another server gets,",
-        f"so that the sender, on the same cores, does not count. With the sender it is {said('p50', alone)} and",
-        f"{said('p99', alone)}. Intervals of 95% by a bootstrap over blocks of three windows with the same questions.",
-    ]
-    return [" ".join(told), ""]
+    if "in_lists" in ways:
+        told.append(f"Lists as {figure['senders']} senders send them that linger {figure['linger_ms']:g} ms.")
+    for key, said in ways.items():
+        sent = figure[key]["requests"]
+        told.append(
+            f"{figure[key]['events']} events, {said}, were answered in {sent['p50']:g} ms (p50) and {sent['p99']:g} ms "
+            f"(p99) after they were sent, {sent['not_answered']} requests not."
+        )
+    told.append(f"Of the events answered for, {figure['answered_for_and_lost']} are in no file.")
+    beside = ", beside other work" if figure["shared"] else ""
+    return " ".join([*told, f"{figure['machine']['processor']}{beside}.</sub>"])
 
 
 def render_value_speed(figure: dict[str, Any]) -> str:

@@ -1,12 +1,12 @@
 """What `POST /outcomes` takes from plans: `python -m rehearsal.outcomes` writes docs/figures/outcomes_load.json.
 
 Plans come at random times, at half of what a closed loop gets planned, to a real server with the default model. A block
-is three windows with the same questions at the same times, in an order that changes from block to block: plans alone;
-beside ten events for each plan, each a request of its own, which is the dearest way to send them; and beside the same
-events to a server that does nothing with them. The sender shares the cores with the service, as a shop does not: what
-the service's own work takes from plans is the difference of the last two. Its 95% interval is a bootstrap over blocks.
-Latency counts from when a request was due. Then every event that was answered for is looked for in the file. The plan
-cache is off.
+is five windows with the same questions at the same times, in an order that changes from block to block: plans alone;
+beside ten events for each plan in lists, as a shop's processes with the Python client send them; beside the same
+events, each a request of its own, which is the dearest way; and beside either to a server that does nothing with them.
+The sender shares the cores with the service, as a shop does not: what the service's own work takes from plans is the
+difference from the window with the same events elsewhere. Its 95% interval is a bootstrap over blocks. Latency counts
+from when a request was due. Then every event that was answered for is looked for in the file. The plan cache is off.
 """
 
 import argparse
@@ -16,11 +16,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from peakplan_client.events import LINGER_MS, MOST_BYTES, MOST_OF_A_REQUEST
 
 from benchmarks.machine import describe_machine
 from rehearsal.load.arrivals import poisson
@@ -38,7 +40,10 @@ _ACTIONS = ("first_shown", *["impression"] * 6, "click", "add_to_cart", "purchas
 _ATTRIBUTES: dict[str, dict[str, object]] = {"first_shown": {"milliseconds": 210.0, "results": 24}}
 _DEADLINE_MS = 300
 ALONE, ELSEWHERE, HERE = "plans_alone", "plans_beside_events_elsewhere", "plans_beside_events"
-WINDOWS = (ALONE, ELSEWHERE, HERE)
+LISTS, ONE_BY_ONE = "in_lists", "one_by_one"
+WAYS = (LISTS, ONE_BY_ONE)
+WINDOWS = ((ALONE, ""), *((where, way) for way in WAYS for where in (ELSEWHERE, HERE)))
+SENDERS = 4  # processes of a shop, each with a sender of its own, which take events in turn
 _PARTS = (50, 99)
 _RESAMPLES = 2000
 
@@ -54,6 +59,31 @@ def events_of(query_ids: Sequence[str], at: Sequence[float], numbers: Iterator[i
         event: dict[str, object] = {**known, **who, "event_attributes": where}
         shots.append(Shot(due, json.dumps(event).encode()))
     return shots
+
+
+def lists_of(events: Sequence[Shot]) -> list[Shot]:
+    """Return the requests in which senders send these events: each when it is full, or when its first has lingered."""
+    lists: list[Shot] = []
+    for number in range(SENDERS):
+        waiting: list[Shot] = []
+        for event in events[number::SENDERS]:
+            if waiting and event.at > waiting[0].at + LINGER_MS / 1000:
+                lists.append(_list(waiting[0].at + LINGER_MS / 1000, waiting))
+                waiting = []
+            if waiting and sum(len(each.body) + 1 for each in [*waiting, event]) + 1 > MOST_BYTES:
+                lists.append(_list(event.at, waiting))
+                waiting = []
+            waiting.append(event)
+            if len(waiting) == MOST_OF_A_REQUEST:
+                lists.append(_list(event.at, waiting))
+                waiting = []
+        if waiting:
+            lists.append(_list(waiting[-1].at, waiting))  # it closes
+    return sorted(lists, key=lambda each: each.at)
+
+
+def _list(at: float, events: Sequence[Shot]) -> Shot:
+    return Shot(at, b"[" + b",".join(event.body for event in events) + b"]")
 
 
 async def window(
@@ -111,35 +141,47 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-class Measured:
-    """What the windows were, one list a block."""
+@dataclass(slots=True)
+class Window:
+    """What plans and events met with in all windows of a kind; `plans` has a list for each block."""
 
-    def __init__(self) -> None:
-        self.plans: dict[str, list[list[Sample]]] = {name: [] for name in WINDOWS}
-        self.seconds = dict.fromkeys(WINDOWS, 0.0)  # of processors, that the service's process took
-        self.events: list[Sample] = []
-        self.sent: list[Shot] = []
+    plans: list[list[Sample]] = field(default_factory=list)
+    seconds: float = 0.0  # of processors, that the service's process took
+    sent: list[Shot] = field(default_factory=list)
+    reported: list[Sample] = field(default_factory=list)
 
-    def figure(self, kept: Path) -> dict[str, Any]:
-        """Return what plans and events met with, and which events are in the file."""
-        answered = {
-            json.loads(shot.body)["event_id"]
-            for shot, sample in zip(self.sent, self.events, strict=True)
-            if sample.status == 202
+    def plans_met(self) -> dict[str, Any]:
+        whole = [sample for block in self.plans for sample in block]
+        return summary(whole) | {"by_rule": by_rule(whole)}
+
+    def events(self, *, answered: bool = False) -> list[str]:
+        """Return the ids of all events, or of those that were answered for."""
+        told = zip(self.sent, self.reported, strict=True)
+        bodies = [json.loads(shot.body) for shot, sample in told if sample.status == 202 or not answered]
+        return [event["event_id"] for body in bodies for event in (body if isinstance(body, list) else [body])]
+
+
+def figure_of(windows: dict[tuple[str, str], Window], kept: Path) -> dict[str, Any]:
+    """Return what plans and events met with, by the way events were sent, and which events are in the file."""
+    alone = windows[ALONE, ""]
+    figure: dict[str, Any] = {ALONE: alone.plans_met()}
+    answered: set[str] = set()
+    for way in WAYS:
+        here, elsewhere = windows[HERE, way], windows[ELSEWHERE, way]
+        answered.update(here.events(answered=True))
+        number = len(here.events())
+        figure[way] = {
+            ELSEWHERE: elsewhere.plans_met(),
+            HERE: here.plans_met(),
+            "events": number,
+            "requests": summary(here.reported),
+            "later_than_beside_events_elsewhere": difference(here.plans, elsewhere.plans),
+            "later_than_alone": difference(here.plans, alone.plans),
+            "processor_ms_an_event": round((here.seconds - elsewhere.seconds) * 1000 / max(number, 1), 3),
         }
-        lines = [json.loads(line)["event_id"] for line in kept.read_text(encoding="utf-8").splitlines()]
-        whole = {name: [sample for block in self.plans[name] for sample in block] for name in WINDOWS}
-        return {
-            **{name: summary(whole[name]) | {"by_rule": by_rule(whole[name])} for name in WINDOWS},
-            "events": summary(self.events),
-            "later_than_beside_events_elsewhere": difference(self.plans[HERE], self.plans[ELSEWHERE]),
-            "later_than_alone": difference(self.plans[HERE], self.plans[ALONE]),
-            "processor_ms_an_event": round(
-                (self.seconds[HERE] - self.seconds[ELSEWHERE]) * 1000 / max(len(self.events), 1), 2
-            ),
-            "answered_for_and_lost": len(answered - set(lines)),
-            "kept_twice": len(lines) - len(set(lines)),
-        }
+    lines = [json.loads(line)["event_id"] for line in kept.read_text(encoding="utf-8").splitlines()]
+    lost, twice = len(answered - set(lines)), len(lines) - len(set(lines))
+    return figure | {"answered_for_and_lost": lost, "kept_twice": twice}
 
 
 async def measure(url: str, pid: int, elsewhere: str, kept: Path, blocks: int, seconds: float) -> dict[str, Any]:
@@ -147,28 +189,31 @@ async def measure(url: str, pid: int, elsewhere: str, kept: Path, blocks: int, s
     asked = draw(questions(2000), 100_000, 0.0)
     closed = await closed_loop(url, asked[:500], 2, seconds)
     rate = SHARE_OF_CAPACITY * len(closed) / seconds
-    numbers, drawn, found = count(), iter(asked), Measured()
+    numbers, drawn = count(), iter(asked)
+    windows = {kind: Window() for kind in WINDOWS}
     ids = [await _planned(url, next(drawn))]
     for block in range(blocks):
         shots = [Shot(at, body(next(drawn), _DEADLINE_MS)) for at in poisson(rate, seconds, seed=block)]
         times = poisson(EVENTS_A_PLAN * rate, seconds, seed=1000 + block)
         for place in range(len(WINDOWS)):
-            name = WINDOWS[(block + place) % len(WINDOWS)]
-            coming = events_of(ids, times, numbers) if name != ALONE else []
-            before = processor_seconds(pid)
-            planned, reported = await window(url, shots, coming, url if name == HERE else elsewhere)
-            found.seconds[name] += processor_seconds(pid) - before
-            found.plans[name].append(planned)
-            if name == HERE:
-                found.events += reported
-                found.sent += coming
+            where, way = WINDOWS[(block + place) % len(WINDOWS)]
+            coming = events_of(ids, times, numbers) if way else []
+            coming = lists_of(coming) if way == LISTS else coming
+            found, before = windows[where, way], processor_seconds(pid)
+            planned, reported = await window(url, shots, coming, url if where == HERE else elsewhere)
+            found.seconds += processor_seconds(pid) - before
+            found.plans.append(planned)
+            found.reported += reported
+            found.sent += coming
             ids = [json.loads(sample.body)["request_id"] for sample in planned if sample.status == 200] or ids
     return {
         "plans_a_second": round(rate, 1),
         "events_a_second": round(EVENTS_A_PLAN * rate, 1),
+        "senders": SENDERS,
+        "linger_ms": LINGER_MS,
         "windows": blocks * len(WINDOWS),
         "seconds": seconds,
-        **found.figure(kept),
+        **figure_of(windows, kept),
     }
 
 
@@ -180,7 +225,7 @@ async def _planned(url: str, question: Question) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=12, help="of three windows")
+    parser.add_argument("--blocks", type=int, default=12, help=f"of {len(WINDOWS)} windows")
     parser.add_argument("--seconds", type=float, default=10.0, help="of one window")
     parser.add_argument("--shared", action="store_true", help="the machine has other work: the figure says so")
     parser.add_argument("--output", type=Path, default=FIGURE)

@@ -23,6 +23,7 @@ from service.api.observation import OUTCOMES_PATH
 from service.api.outcome_log import OutcomeLogError
 from service.api.protocol import HttpProtocol
 from service.api.services import Services
+from service.api.turnstile import Turnstile
 from service.engines.protocol import EngineError
 from service.engines.worker.messages import ModelSource
 from service.environment import problems_of, warnings_of
@@ -108,6 +109,7 @@ def http_protocol(settings: Settings, services: Services) -> type[HttpProtocol]:
         max_connections=min(http.max_connections, descriptor_budget(http.max_connections)),
         on_refusal=staticmethod(services.observer.refused),
         behind=frozenset((OUTCOMES_PATH,)),
+        turnstile=Turnstile(is_busy=lambda: not services.pool.idle),
         door=Door(services.load_shedder, services.observer, services.drain, services.request_ids, SHED_PATHS),
     )
 

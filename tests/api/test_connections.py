@@ -157,3 +157,19 @@ async def test_a_client_that_leaves_with_a_request_behind_the_first_cancels_the_
         await until(lambda: "POST /plan" in caplog.messages)
     (status,) = [vars(record)["status"] for record in caplog.records if record.message == "POST /plan"]
     assert status == CLIENT_CLOSED_REQUEST, "it was not the deadline that ended it"
+
+
+async def test_events_know_when_every_replica_plans_and_wait_for_none_for_ever(
+    server: Server, port: int, engine: FakeEngine
+) -> None:
+    turnstile = server.config.http_protocol_class.turnstile  # type: ignore[union-attr]
+    assert not turnstile._is_busy()
+    engine.hold()
+    body = b'{"query": "red shoes", "deadline_ms": 2000}'
+    event = b'{"action_name": "click", "query_id": "48bf"}'
+    async with connected(port, 2) as [(_, planning), (events, reporting)]:
+        planning.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await until(lambda: bool(engine.served) and turnstile._is_busy())
+        reporting.write(HEAD.replace(b"/plan", b"/outcomes") + b"Content-Length: %d\r\n\r\n" % len(event) + event)
+        assert (await events.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404"), "this service keeps none"
+        engine.let_go()

@@ -1,6 +1,7 @@
 """How many requests begin in one turn of the event loop, and which."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -60,21 +61,73 @@ async def test_fewer_requests_begin_while_turns_are_slow_and_more_again_once_the
     assert begun == list(range(len(begun)))
 
 
-async def test_what_nobody_waits_for_begins_behind_plans_and_is_never_shut_out() -> None:
-    turnstile, begun = Turnstile(lambda: 0.0), list[str]()
-    for _ in range(3):
-        turnstile.enter_behind(partial(begun.append, "event"))
-    for _ in range(100):
-        turnstile.enter(partial(begun.append, "plan"))
-    assert "event" not in begun
-    while len(begun) < 103:
+async def drained(begun: list[str], count: int) -> list[list[str]]:
+    """Return what began, turn by turn, until so many have."""
+    turns: list[list[str]] = []
+    while len(begun) < count:
         before = len(begun)
         await asyncio.sleep(0)
-        turn = begun[before:]
-        assert turn.count("event") <= 1
-        assert "event" not in turn[:-1], "plans that wait begin first"
-    assert begun.count("event") == 3
-    assert begun.index("event") < begun.count("plan"), "however many plans there are, events go on"
+        turns.append(begun[before:])
+    return [turn for turn in turns if turn]
+
+
+async def test_what_nobody_waits_for_is_gathered_and_begins_behind_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    turnstile, begun, due = Turnstile(lambda: 0.0), list[str](), timers(monkeypatch)
+    for number in range(10):
+        turnstile.enter_behind(partial(begun.append, f"event {number}"))
+    await asyncio.sleep(0)
+    assert (begun, len(due)) == ([], 1), "one timer for all of them, and nothing else wakes the loop"
+    for _ in range(100):
+        turnstile.enter(partial(begun.append, "plan"))
+    due.pop()()
+    turns = await drained(begun, 110)
+    events = [each for each in begun if each != "plan"]
+    assert events == [f"event {number}" for number in range(10)]
+    for turn in turns:
+        assert sum(each != "plan" for each in turn) <= 4
+        assert "plan" not in turn[[each == "plan" for each in [*turn, "x"]].index(False) :], "plans begin first"
+    assert begun.index("event 9") < 109, "however many plans there are, events go on"
+    assert not due
+
+
+async def test_long_lists_begin_one_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turnstile, begun, due = Turnstile(lambda: 0.0), list[str](), timers(monkeypatch)
+    for _ in range(3):
+        turnstile.enter_behind(partial(begun.append, "list"), 16_000)
+    due.pop()()
+    assert await drained(begun, 3) == [["list"], ["list"], ["list"]]
+
+
+async def test_while_every_replica_plans_events_wait_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, busy = 0.0, True
+    turnstile, begun, due = Turnstile(lambda: now, lambda: busy), list[str](), timers(monkeypatch)
+
+    async def wake(seconds: float) -> list[str]:
+        nonlocal now
+        now += seconds
+        due.pop()()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return begun
+
+    turnstile.enter_behind(partial(begun.append, "first"))
+    assert await wake(0.02) == []
+    turnstile.enter_behind(partial(begun.append, "second"))
+    busy = False
+    assert await wake(0.01) == ["first", "second"]
+    busy = True
+    turnstile.enter_behind(partial(begun.append, "third"))
+    waited = [await wake(0.02) == ["first", "second"], *[await wake(0.01) == ["first", "second"] for _ in range(5)]]
+    assert waited == [True] * 6
+    assert await wake(0.011) == ["first", "second", "third"], "the longest that they wait is known"
+    assert not due
+
+
+def timers(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """Return what this loop is asked to call later, instead of calling it then."""
+    due: list[Callable[[], object]] = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda _, call: due.append(call))
+    return due
 
 
 async def test_clients_take_turns_so_that_nobody_waits_for_hundreds_of_another() -> None:

@@ -4,12 +4,14 @@ import json
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from peakplan_client import EventSender
+from peakplan_client.events import MOST_BYTES
 
 from tests.processes import PATIENCE
 
@@ -63,10 +65,10 @@ def accept(_: httpx.Request) -> httpx.Response:
     return httpx.Response(202, json={"refused": []})
 
 
-def test_32_go_at_a_time_to_the_path_of_outcomes(sender: Sender) -> None:
-    done = sender.send(accept, 65, urls="http://a/")
-    assert sender.sizes() == [32, 32, 1]
-    assert (done.sent, done.dropped, done.refused) == (65, 0, 0)
+def test_64_go_at_a_time_to_the_path_of_outcomes(sender: Sender) -> None:
+    done = sender.send(accept, 129, urls="http://a/")
+    assert sender.sizes() == [64, 64, 1]
+    assert (done.sent, done.dropped, done.refused) == (129, 0, 0)
     for request in sender.asked:
         assert (str(request.url), request.headers["authorization"]) == ("http://a/outcomes", "Bearer secret")
 
@@ -106,16 +108,16 @@ def test_the_second_endpoint_has_them_at_once_where_the_first_is_down(sender: Se
     assert (done.sent, sender.paused) == (2, [])
 
 
-@pytest.mark.parametrize(("seconds", "sizes", "paused"), [(0.29, [32, 32, 8, 8], [0.1, 0.1]),
-                                                          (0.31, [32, 32, 32, 8], [0.1, 0.2])])  # fmt: skip
+@pytest.mark.parametrize(("seconds", "sizes", "paused"), [(0.29, [64, 64, 8, 8], [0.1, 0.1]),
+                                                          (0.31, [64, 64, 64, 8], [0.1, 0.2])])  # fmt: skip
 def test_the_end_waits_no_longer_than_it_is_told(
     sender: Sender, seconds: float, sizes: list[int], paused: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        done = sender.send(lambda _: httpx.Response(503), 40, close=seconds)
-    assert (done.sent, done.dropped, done.refused) == (0, 40, 0)
+        done = sender.send(lambda _: httpx.Response(503), 72, close=seconds)
+    assert (done.sent, done.dropped, done.refused) == (0, 72, 0)
     assert (sender.sizes(), sender.paused) == (sizes, pytest.approx(paused))
-    assert "events dropped: 32 by now, because the service did not take them before the end" in caplog.text
+    assert "events dropped: 64 by now, because the service did not take them before the end" in caplog.text
 
 
 def test_drops_are_told_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
@@ -143,3 +145,134 @@ def test_an_event_keeps_its_own_id_and_a_sender_needs_an_endpoint() -> None:
     assert own.sent == 1
     with pytest.raises(ValueError, match="no endpoint"):
         EventSender([])
+
+
+class Lingering:
+    """A sender whose clock moves only while it waits: `moves` gives how much of each wait passes before it is woken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Answers, linger_ms: float, moves: list[float]) -> None:
+        self.now, self.asked = 1000.0, list[tuple[float, list[dict[str, Any]]]]()
+        self._moves, self._answers = moves, answers
+        self.sender = EventSender("http://a", linger_ms=linger_ms, transport=httpx.MockTransport(self._answer))
+        self.at_wait: Callable[[], object] = lambda: None
+        with self.sender._changed:  # until the patches are there
+            monkeypatch.setattr(self.sender._changed, "wait", self._wait)
+            monkeypatch.setattr(time, "monotonic", lambda: self.now)
+            self.put("first")
+            self.sender._changed.notify()
+
+    def put(self, *names: str) -> None:
+        assert all(self.sender.put({"query_id": name}) for name in names)
+
+    def ended(self) -> "Lingering":
+        self.sender._thread.join(PATIENCE)
+        assert not self.sender._thread.is_alive()
+        return self
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append((round(self.now - 1000, 6), json.loads(request.content)))
+        return self._answers(request)
+
+    def _wait(self, timeout: float | None = None) -> bool:
+        if timeout is None:  # everything is sent
+            self.sender._ends_at = self.now
+            return True
+        self.now += timeout * (self._moves.pop(0) if self._moves else 1.0)
+        self.at_wait()
+        return True
+
+    def names(self) -> list[tuple[float, list[str]]]:
+        return [(at, [event["query_id"] for event in events]) for at, events in self.asked]
+
+
+def test_events_linger_for_others_since_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    coming = iter([("second",), ("third", "fourth")])
+    lingering = Lingering(monkeypatch, accept, 500, [0.2, 0.5])
+    lingering.at_wait = lambda: lingering.put(*next(coming, ()))
+    assert lingering.ended().names() == [(0.5, ["first", "second", "third", "fourth"])]
+
+
+def test_without_a_linger_an_event_goes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Lingering(monkeypatch, accept, 0, []).ended().names() == [(0.0, ["first"])]
+
+
+def test_events_that_come_while_the_service_is_down_do_not_shorten_its_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them woke the sender, which asked a service that was down as often as its shop had events."""
+    answers = iter([httpx.Response(503), httpx.Response(503)])
+    lingering = Lingering(monkeypatch, lambda request: next(answers, accept(request)), 0, [0.25, 0.25, 0.5])
+    coming = iter([("second",), ("third",)])
+    lingering.at_wait = lambda: lingering.put(*next(coming, ()))
+    assert lingering.ended().names() == [
+        (0.0, ["first"]), (0.1, ["first"]), (0.3, ["first"]), (0.3, ["second", "third"]),
+    ]  # fmt: skip
+
+
+class Gate:
+    """Counts events that arrive; those who wait for a number are told."""
+
+    def __init__(self) -> None:
+        self.sizes, self.names = list[int](), list[str]()
+        self._changed = threading.Condition()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        assert len(request.content) <= MOST_BYTES
+        events = json.loads(request.content)
+        with self._changed:
+            self.sizes.append(len(events))
+            self.names += [event["query_id"] for event in events]
+            self._changed.notify_all()
+        return accept(request)
+
+    def wait_for(self, count: int) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.names) >= count, PATIENCE)
+
+
+FOR_EVER_MS = 1e8
+
+
+def test_a_full_request_lingers_for_nobody_and_the_end_sends_the_rest_in_order() -> None:
+    gate = Gate()
+    with EventSender("http://a", linger_ms=FOR_EVER_MS, transport=httpx.MockTransport(gate)) as sender:
+        for number in range(66):
+            assert sender.put({"query_id": str(number)})
+            if number == 63:
+                gate.wait_for(64)
+    assert gate.sizes == [64, 2]
+    assert gate.names == [str(number) for number in range(66)]
+    assert sender.sent == 66
+
+
+def test_long_events_fill_a_request_by_their_bytes() -> None:
+    gate = Gate()
+    with EventSender("http://a", linger_ms=FOR_EVER_MS, transport=httpx.MockTransport(gate)) as sender:
+        for number in range(40):
+            assert sender.put({"query_id": str(number), "message": "ä" * 600})
+        gate.wait_for(36)
+    assert gate.names == [str(number) for number in range(40)]
+    assert max(gate.sizes) == gate.sizes[0] == 12
+    assert sender.sent == 40
+
+
+def test_events_of_a_page_fit_64_to_a_request_or_what_16_kib_have_room_for() -> None:
+    shown = {"object": {"object_id": "B07XJ8C8F5"}, "position": {"ordinal": 3}}
+    event = {"action_name": "impression", "query_id": "0" * 32, "client_id": str(uuid.UUID(int=1))}
+    gate = Gate()
+    with EventSender("http://a", linger_ms=FOR_EVER_MS, transport=httpx.MockTransport(gate)) as sender:
+        for _ in range(64):
+            sender.put({**event, "event_attributes": shown})
+    assert sum(gate.sizes) == 64
+    assert gate.sizes[0] >= 60
+
+
+def test_what_is_no_json_is_refused_and_the_sender_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    """It ended the sender's thread: nothing was sent any more, and nobody heard of it."""
+    gate = Gate()
+    with EventSender("http://a", transport=httpx.MockTransport(gate)) as sender, caplog.at_level(logging.WARNING):
+        for wrong in (object(), float("nan"), "\ud800"):
+            assert not sender.put({"query_id": wrong})
+        changed = {"query_id": "as it was"}
+        assert sender.put(changed)
+        changed["query_id"] = "as it is"
+    assert (sender.sent, sender.refused, gate.names) == (1, 3, ["as it was"])
+    assert "it is no JSON: TypeError" in caplog.text

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import client_types
 from tests.clients import experiment_vectors
 from tests.faults.under_load import fake_server
+from tests.processes import eventually
 from tests.server_process import ServerProcess, serving
 from tests.test_snippets import blocks
 
@@ -166,3 +168,57 @@ def test_it_works_in_a_page_of_another_origin(installed: Path, tiny_model_dir: P
         "first": "plan",
         "events": ["plan", "options", "done"],
     }
+
+
+@contextmanager
+def taking_events(origin: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Take events from pages of this origin on a port of its own; yield the address and what came."""
+    came: list[dict[str, Any]] = []
+
+    class Taker(http.server.BaseHTTPRequestHandler):
+        def do_OPTIONS(self) -> None:
+            self.answer(204, b"")
+
+        def do_POST(self) -> None:
+            came.extend(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.answer(202, b'{"refused": []}')
+
+        def answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("access-control-allow-origin", origin)
+            self.send_header("access-control-allow-headers", "content-type")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taker) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", came
+        server.shutdown()
+
+
+_PUT_IN_THE_PAGE = """async ([url, names]) => {
+  const { EventSender } = await import("/node_modules/@peakplan/client/dist/index.js");
+  const sender = new EventSender(url, { lingerMs: 2 ** 30 });
+  for (const name of names) sender.put({ action_name: "click", query_id: "48bf", event_id: name });
+}"""
+
+
+def test_what_lingers_in_a_page_is_sent_when_the_page_is_left(installed: Path) -> None:
+    from tests.api.page_visit import CHROMIUM, running_chromium
+
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install -y --no-install-recommends chromium")
+    (installed / "index.html").write_text("<!doctype html><title>a shop</title>", encoding="utf-8")
+    names = [f"event-{number}" for number in range(5)]
+    with pages(installed) as origin, taking_events(origin) as (url, came), running_chromium() as browser:
+        page = browser.new_page()
+        page.goto(origin)
+        page.evaluate(_PUT_IN_THE_PAGE, [url, names])
+        assert not came
+        page.goto("about:blank")
+        eventually(lambda: [each["event_id"] for each in came] == names, "what lingered went with its page")
+        page.close()
