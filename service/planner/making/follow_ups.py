@@ -133,7 +133,7 @@ class FollowUp:
 
         Words that are gone, or come with or after words of a refusal, `told`, say something else.
         """
-        if self._turn.allowed or self._turn.lifted or self._taken_back():
+        if self._turn.lifted or self._taken_back():
             return []  # it only takes something back
         if lists.QUESTION_START.search(self._question.text.lower()):
             return []

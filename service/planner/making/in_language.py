@@ -6,6 +6,7 @@ The model was trained to say only that such a question is in another language. Q
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from service.planner.making.follow_ups import REPLACED
 from service.planner.plan import Mode, Plan, Price, Rating
 from service.planner.question import Question
 from service.planner.reading.phrases import OFFERS
@@ -13,8 +14,6 @@ from service.planner.reading.reader import Reader
 from service.planner.reading.wishes import Said
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
-# Facets of which a thing has one value: a later one replaces it.
-_REPLACED = frozenset(("brand", "line", "model", "color", "size", "count", "material", "audience", "condition"))
 _LETTERS = frozenset("xs s m l xl xxl".split())  # sizes, after another size
 _SURE = frozenset(("brand", "line", "model", "size"))  # whatever the question is about
 _LONG = 7  # words of an utterance that tells rather than names
@@ -211,7 +210,7 @@ class _Turn:
         """Return the piece of before that this one replaces."""
         own = {id(own) for own in self._pieces}
         for at, old in enumerate(pieces):
-            if id(old) in own or piece.facet not in _REPLACED:
+            if id(old) in own or piece.facet not in REPLACED:
                 continue
             if old.facet == piece.facet and _unit(old) == _unit(piece):
                 return at

@@ -45,6 +45,7 @@ class Utterances:
         self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
         self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
         self.unsorted = data.words("word.sort.alone")
+        self.free = data.words("word.free")
 
 
 class Reading:
@@ -182,15 +183,23 @@ class Reading:
                 return end  # "which is cheaper to run" sorts nothing
             is_order = self._sort == "rating" and value.startswith("price_")  # "well rated, cheapest first"
             self._sort = value if self._sort == "relevance" or is_order else self._sort
-        elif value == "fast_delivery" and self._is_late(first, end):
-            return end
+        elif (start := self._offer(value, first, end)) is not None:
+            first = start
         else:
-            self._offers.add(value)
+            return end
         return self.take(first, end)
 
-    def _is_late(self, first: int, end: int) -> bool:
-        """Tell whether a delivery is not fast: "in 30 days"."""
-        return any(text.isdecimal() and int(text) > _MAX_DAYS for text in self.words.texts[first:end])
+    def _offer(self, offer: str, first: int, end: int) -> int | None:
+        """Note an offer, and return the first token of its phrase; None where it is none: "in 30 days"."""
+        texts = self.words.texts
+        if offer == "fast_delivery":
+            if any(text.isdecimal() and int(text) > _MAX_DAYS for text in texts[first:end]):
+                return None
+            if not self._language.free.isdisjoint(texts[max(0, first - 1) : end]):  # "free next day delivery"
+                self._offers.add("free_shipping")
+                first -= self.words.at(first - 1) in self._language.free
+        self._offers.add(offer)
+        return first
 
     def _withdrawn(self, first: int) -> int | None:
         """Return the first token of the words that withdraw a phrase: "it doesn't have to be on sale"."""
