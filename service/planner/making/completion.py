@@ -42,9 +42,9 @@ class _Products:
         self._facets = tuple(vocabulary.facets)
         self._conversation = conversation
         self._newest = len(question.utterances) - 1
-        taken, self._names = conversation.taken, conversation.names
+        taken, self._names, turn = conversation.taken, conversation.names, conversation.turn
         self._refusals = [refusal for refusal in conversation.refusals if not self._is_void(refusal)]
-        self._follow_up = FollowUp(conversation, draft, self._refusals, self._facets)
+        self._follow_up = FollowUp(conversation, turn, draft, self._refusals, self._facets)
         self._gone = taken | self._follow_up.gone
         told = {index for refusal in self._refusals for index in refusal.words}
         self._spans = few_parts(of_things(self._follow_up.settled(self._settled(), told), question.words))

@@ -50,7 +50,7 @@ class Prices:
         self._claims = Claims(data)
         kinds = (_HIGH, _LOW, _NEAR, _BETWEEN, _FROM, _WEAK, _OTHER, _FROM + _MONEY)
         self._cues = data.trie(*kinds, backwards=True)
-        self._after = data.trie("price.after.high", "price.after.low")
+        self._after = data.trie("price.after.high", "price.after.low", "price.after.around")
         self._lead = data.trie("price.lead", backwards=True)
         self._tail = data.trie("price.tail")
         self._soft = data.words("word.price.soft")
