@@ -11,12 +11,13 @@ from service.engines.protocol import (
     RequestRefusedError,
 )
 from service.gateway.request_queue import CapacityError
-from service.planner.caching import CachingPlanner, FlightLateError
+from service.planner.caching import CachingPlanner
 from service.planner.plan_cache import PlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import RULES_ID, IncompletePlanError, Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.single_flight import FlightLateError
 from service.planner.vocabulary import shipped_vocabulary
 from tests.fake_models import result
 

@@ -4,7 +4,7 @@ import time
 import pytest
 
 from service.engines.protocol import EngineError
-from service.planner.caching import FlightLateError, SingleFlight
+from service.planner.single_flight import FlightLateError, SingleFlight
 from tests.fake_engines import settle
 
 pytestmark = pytest.mark.anyio

@@ -42,9 +42,9 @@ class _Products:
         self._facets = tuple(vocabulary.facets)
         self._conversation = conversation
         self._newest = len(question.utterances) - 1
-        taken, self._names, self._allowed = conversation.taken, conversation.names, conversation.turn.allowed
+        taken, self._names, turn = conversation.taken, conversation.names, conversation.turn
         self._refusals = [refusal for refusal in conversation.refusals if not self._is_void(refusal)]
-        self._follow_up = FollowUp(conversation, draft, self._refusals, self._facets)
+        self._follow_up = FollowUp(conversation, turn, draft, self._refusals, self._facets)
         self._gone = taken | self._follow_up.gone
         told = {index for refusal in self._refusals for index in refusal.words}
         self._spans = few_parts(of_things(self._follow_up.settled(self._settled(), told), question.words))
@@ -94,23 +94,15 @@ class _Products:
         return [span for span in spans if not self._is_empty(span)]
 
     def _is_wanted(self, span: FacetSpan) -> bool:
-        """Tell whether a model errs about a refusal: it is of a name, or no word refuses it or takes that back."""
-        if self._names.issuperset(span.indices):
-            return True
-        return not (self._conversation.is_denied(span.first, span.last) or self._is_allowed(span.indices))
+        """Tell whether a model errs about a refusal: it is of a name, or no word refuses it."""
+        return self._names.issuperset(span.indices) or not self._conversation.is_denied(span.first, span.last)
 
     def _is_empty(self, span: FacetSpan) -> bool:
-        """Tell whether a span says nothing: it refuses what is fine by now, or has only the "not" of a refusal."""
-        texts = {self._question.words[index].text for index in span.indices}
-        return texts <= NEGATIONS or (span.refused and texts <= self._allowed)
-
-    def _is_allowed(self, indices: Iterable[int]) -> bool:
-        return self._allowed.issuperset(self._question.words[index].text for index in indices)
+        """Tell whether a span says nothing but the "not" of a refusal."""
+        return NEGATIONS.issuperset(self._texts[index] for index in span.indices)
 
     def _is_void(self, refusal: Refused) -> bool:
-        """Tell whether a refusal is none: taken back, asked about, told as a trouble, or in a name ("no show")."""
-        if self._allowed and all(self._is_allowed(value) for value in refusal.values):
-            return True
+        """Tell whether a refusal is none: asked about, told as a trouble, or in a name ("no show")."""
         if self._draft.intent == "ask_product":
             return True  # "does it work without wifi"
         if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
@@ -188,8 +180,7 @@ class _Products:
 
     def _named_and(self, cut: frozenset[int]) -> frozenset[int]:
         """Return words that count no more: those to leave out, and those of values that later ones replaced."""
-        named = cut.union(index for span in self._draft.spans for index in span.indices)
-        return named.union(i for refusal in self._conversation.refusals for i in refusal.words if self._allowed)
+        return cut.union(index for span in self._draft.spans for index in span.indices)
 
     def _cut(self) -> frozenset[int]:
         """Return the words that are no part of what to search for."""

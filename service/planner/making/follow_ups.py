@@ -18,6 +18,7 @@ from service.planner.reading.en import lists
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.en.facets import KIND_OF, KINDS, facet_of
 from service.planner.reading.en.spelling import is_known
+from service.planner.reading.en.turns import Turn
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS
 
 # Facets of which a thing has one value: a later one replaces it, unless it is added.
@@ -40,14 +41,19 @@ class FollowUp:
     """The newest utterance against those before it; nothing changes where there are none."""
 
     def __init__(
-        self, conversation: Conversation, draft: PlanDraft, refusals: Sequence[Refused], facets: Collection[str]
+        self,
+        conversation: Conversation,
+        turn: Turn,
+        draft: PlanDraft,
+        refusals: Sequence[Refused],
+        facets: Collection[str],
     ) -> None:
-        """Take the `refusals` that hold in the draft's plan, and the vocabulary's facets."""
+        """Take the newest `turn`, the `refusals` that hold in the draft's plan, and the vocabulary's facets."""
         question = conversation.question
         self._question = question
         self._words = question.words
         self._taken = conversation.taken
-        self._turn = conversation.turn
+        self._turn = turn
         self._draft = draft
         self._refusals = refusals
         self._facets = facets
@@ -133,7 +139,7 @@ class FollowUp:
 
         Words that are gone, or come with or after words of a refusal, `told`, say something else.
         """
-        if self._turn.allowed or self._turn.lifted or self._taken_back():
+        if self._turn.lifted or self._taken_back():
             return []  # it only takes something back
         if lists.QUESTION_START.search(self._question.text.lower()):
             return []

@@ -11,7 +11,7 @@ from service.planner.reading.en import lists
 from service.planner.reading.en.facets import facet_of
 from service.planner.reading.en.language import is_english, is_foreign
 from service.planner.reading.en.spelling import words
-from service.planner.rules.draft import UNTELLING, draft_by_rule
+from service.planner.rules.draft import draft_by_rule
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 _OF_THE_WORLD = ("who ", "when ", "where ", "why ")  # questions that name a brand and are about something else
@@ -20,8 +20,8 @@ _OF_THE_WORLD = ("who ", "when ", "where ", "why ")  # questions that name a bra
 def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
     """Return the draft of a model, or another one where rules are certain that it errs about what is asked.
 
-    A shopper is never turned away who speaks of an order, or of a price for a kind of thing; words of another language
-    are no facets; a comparison has two things, and two things "side by side" are compared.
+    A shopper is never turned away who speaks of an order, or of a brand's thing; words of another language are no
+    facets; a comparison has two things, and two things "side by side" are compared.
     """
     question = conversation.question
     text, refusals = question.text.lower(), conversation.refusals
@@ -34,12 +34,9 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
         return PlanDraft(draft.mode, DEFAULT_INTENT, foreign=True)
     if draft.foreign and is_english(question):
         draft = replace(draft, foreign=False)
-    if draft.intent == "out_of_scope" and _is_for_a_shop(conversation, text):
+    if draft.intent == "out_of_scope" and _is_for_a_shop(question, text):
         rules = by_rule()
         return draft if rules.intent == "small_talk" else rules
-    if draft.intent == "policy_help" and conversation.phrases[-1].offers and _names_a_kind(question):
-        rules = by_rule()  # "any deals on prams" looks for prams
-        return rules if rules.intent == DEFAULT_INTENT else draft
     parts = _parts(draft)
     if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text):
         rules = by_rule() if parts < 2 else draft
@@ -55,28 +52,21 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
     if draft.intent == DEFAULT_INTENT and not parts and not draft.foreign:
         if any(_may_begin_with_quality(span, question) for span in draft.spans):
             draft = replace(draft, spans=without_qualities(draft.spans, by_rule().spans))
-        if refusals and not conversation.turn.allowed:
+        if refusals:
             draft = replace(draft, spans=beside_refusals(draft.spans, by_rule().spans, question))
     return draft
 
 
-def _is_for_a_shop(conversation: Conversation, text: str) -> bool:
-    """Tell whether only a shop can answer: about an order, or a kind of thing with a price, sort, offer or brand.
+def _is_for_a_shop(question: Question, text: str) -> bool:
+    """Tell whether only a shop can answer: about an order, or a kind of thing with a brand.
 
     A brand's name alone does not tell ("where was john denver born", "what does adidas stand for"), but a product's at
     the end: "how do i wash a canada goose parka".
     """
     if lists.STRONG_SUPPORT.search(text):
         return True
-    question, said = conversation.question, conversation.phrases[-1]
-    if (said.prices or said.offers or said.sort != "relevance") and _names_a_kind(question):
-        return True
     facets = [words().facets.get(word.text) for word in question.own_words]
     return facets[-1:] == ["type"] and "brand" in facets[-3:-1] and not text.startswith(_OF_THE_WORLD)
-
-
-def _names_a_kind(question: Question) -> bool:
-    return any(words().facets.get(word.text) == "type" for word in question.own_words if word.text not in UNTELLING)
 
 
 def _may_begin_with_quality(span: FacetSpan, question: Question) -> bool:

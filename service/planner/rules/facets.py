@@ -7,6 +7,8 @@ from collections.abc import Callable
 from service.planner.question import Question
 from service.planner.reading.en import lists
 from service.planner.reading.en.facets import facet_of
+from service.planner.shop import current
+from service.planner.shop.lexicon import MOST_WORDS
 
 _NUMBER = re.compile(r"^\d[\d./x-]*$")
 _MEASURE = re.compile(
@@ -53,6 +55,19 @@ class Readings:
     def said(self, indices: range) -> str:
         """Return words as text."""
         return " ".join(map(self.text, indices))
+
+    def name_of_shop(self, index: int) -> tuple[str, int] | None:
+        """Return facet and last word of a name of the shop that starts here, unless it only says what a thing is."""
+        shop = current.lexicon()
+        if shop is None:
+            return None
+        texts: list[str] = []
+        for at in range(index, index + MOST_WORDS):
+            texts.append(self.text(at))
+            if not self.joined(at):
+                break
+        found = shop.longest(texts, 0)
+        return (found[1].facet, index + found[0] - 1) if found and found[1].facet != "type" else None
 
     def _value_at(self, index: int) -> tuple[str, int] | None:
         """Return facet and last word of the count, size, color or material of several words that starts here."""

@@ -14,7 +14,6 @@ from service.planner.reading.en import lists
 from service.planner.reading.en.spelling import is_known, words
 from service.planner.rules.facets import Readings
 from service.planner.shop import current
-from service.planner.shop.lexicon import MOST_WORDS
 from service.planner.vocabulary import DEFAULT_INTENT
 
 SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | lists.FUNCTION_WORDS  # words that name nothing
@@ -249,25 +248,13 @@ class _Spans:
     def _match(self, index: int) -> None:
         """Take the words of an attribute that starts here, or of the shop's longest name."""
         facet = self._words.facets[index]
-        found = (self._name_of_shop(index) if current.SHOPS else None) or self._words.values[index]
+        is_function = self._words.text(index) in self._skipped and len(self._question.words) > 1
+        in_shop = self._words.name_of_shop(index) if current.SHOPS and not is_function else None
+        found = in_shop or self._words.values[index]
         if found:
             self._take(found[0], index, found[1])
         elif facet in _ATTRIBUTES:
             self._take(facet, index, index)
-
-    def _name_of_shop(self, index: int) -> tuple[str, int] | None:
-        """Return facet and last word of a name of the shop that starts here, unless it only says what a thing is."""
-        shop = current.lexicon()
-        is_function = self._words.text(index) in self._skipped and len(self._question.words) > 1
-        if shop is None or is_function:
-            return None
-        texts: list[str] = []
-        for at in range(index, index + MOST_WORDS):
-            texts.append(self._words.text(at))
-            if not self._words.joined(at):
-                break
-        found = shop.longest(texts, 0)
-        return (found[1].facet, index + found[0] - 1) if found and found[1].facet != "type" else None
 
     def _match_phrase(self, index: int) -> None:
         """Take "with pockets", "for dogs": a preposition and the one or two free words it governs."""

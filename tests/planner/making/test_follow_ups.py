@@ -70,11 +70,6 @@ def test_a_refusal_ends_the_wish_of_before_wherever_it_is_labelled() -> None:
     assert (plan.exclude, plan.queries[0]) == ({}, "bosch dishwasher freestanding")  # replaced: nothing is refused
 
 
-def test_what_was_refused_may_be_fine_again() -> None:
-    plan = plan_of(" Find Type oil Not Feature sandalwood Any", "sandalwood is ok too", "oil no sandalwood")
-    assert (plan.exclude, plan.queries[0]) == ({}, "oil")
-
-
 def test_an_unlabelled_wish_is_searched_for() -> None:
     assert wanted(plan_of(" find Type nappies Any", "she's in a 5 now", "eco nappies size 4")) == (
         {"type": ["nappies"], "size": ["5"]},

@@ -8,7 +8,6 @@ All are left out only where the rest still names something; `phrases.txt` and `p
 
 import re
 from itertools import pairwise
-from typing import Final
 
 from service.planner.question import Question
 from service.planner.reading.en import lists, orders
@@ -27,7 +26,6 @@ _TELLS = PHRASES.words("word.aside.tells")  # and none without any of these
 _MACHINE = PHRASES.words("word.aside.machine")
 _CONDITIONS = PHRASES.trie("aside.conditions")
 _IF = PHRASES.words("word.aside.if")  # each condition has one of these
-_POINTS = PHRASES.words("word.aside.points")
 _COURTESY = PHRASES.words("word.aside.courtesy")
 _ABOUT = PHRASES.words("word.aside.about")  # of which a condition of courtesy has one at least
 _CONDITION_WORDS = PHRASES.words("word.aside.condition") | _ABOUT
@@ -44,8 +42,7 @@ _HINTS = _TOLD | _IF | orders.TELLING  # whatever has an aside has one of these 
 _HINTING = re.compile(f"[{re.escape(orders.SIGNS)}.!?]")
 _SENTENCE = re.compile(r"[.!?]+[\"'”’)]*\s+")
 _QUOTES = frozenset("\"'“‘")
-_TAGS, _JOINS = ("|".join(sorted(PHRASES.words(f"word.aside.{name}"))) for name in ("tags", "joins"))
-_TAGGED = re.compile(rf"<({_TAGS})\b[^<>]*>.*?(?:</\1>|$)", re.IGNORECASE)
+_JOINS = "|".join(sorted(PHRASES.words("word.aside.joins")))
 _JOINT = re.compile(rf"\s(?:{_JOINS})\s")
 _LEAD = re.compile(rf"^(?:(?:{_JOINS})\s+)+", re.IGNORECASE)
 _NAMING = frozenset(("type", "brand", "color", "material", "audience"))
@@ -91,12 +88,12 @@ def _gives_orders_alone(utterance: str) -> bool:
     text = utterance.lower().replace("’", "'")
     if lists.STRONG_SUPPORT.search(text):
         return False
-    tagged = _coded(text)
-    if any(_names(text[slice(*span)]) for span in tagged):
+    coded = orders.code(text)
+    if any(_names(text[slice(*span)]) for span in coded):
         return False  # a wish as JSON
-    said = [text[slice(*clause)] for clause in _clauses(text, tagged)]
+    said = [text[slice(*clause)] for clause in _clauses(text, coded)]
     weights = [_weight(clause) for clause in said]
-    sure = bool(tagged) or any(weight >= orders.SURE for weight in weights)
+    sure = bool(coded) or any(weight >= orders.SURE for weight in weights)
     rest = [each for weight, each in zip(weights, said, strict=True) if weight < orders.BESIDE or _names(each)]
     return sure and not any(_says(clause) or _unknown(clause) for clause in rest)
 
@@ -128,7 +125,7 @@ def _without_strays(text: str) -> str:
 def _is_stray(sentence: str) -> bool:
     """Tell whether a sentence is about the world: it names no product, nor does a word of it point to one."""
     found = lists.OUT_OF_SCOPE.search(sentence)
-    if found is None or found.group().startswith("how") or not _POINTS.isdisjoint(_WORD.findall(sentence)):
+    if found is None or found.group().startswith("how"):
         return False
     return not _names(sentence.partition(" about ")[0])
 
@@ -146,10 +143,10 @@ def _without_orders(text: str, follows: bool = False) -> str:
     lower = text.lower().replace("’", "'")
     if len(lower) != len(text):  # "İ" becomes two characters
         return text
-    tagged = _coded(lower)
+    coded = orders.code(lower)
     left: list[Span] = []
-    gives_orders, before, nearly = bool(tagged), 0, 0
-    for clause in _clauses(lower, tagged):
+    gives_orders, before, nearly = bool(coded), 0, 0
+    for clause in _clauses(lower, coded):
         if before >= orders.BESIDE and lower[clause[0] - 1 : clause[0]] in _QUOTES:
             continue  # what the order before it says
         before = _weight(lower[slice(*clause)])
@@ -165,18 +162,6 @@ def _without_orders(text: str, follows: bool = False) -> str:
         return _joined(text, said)
     foreign = any(_unknown(lower[slice(*clause)]) for clause in rest)
     return _joined(text, rest) if foreign else text  # named in another language
-
-
-def _coded(text: str) -> list[Span]:
-    """Return where markup and code stand in a text, in order and apart."""
-    spans = sorted([match.span() for match in _TAGGED.finditer(text)] + orders.code(text))
-    found: list[Span] = []
-    for start, end in spans:
-        if found and start < found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((start, end))
-    return found
 
 
 def _weight(clause: str) -> int:
@@ -276,7 +261,7 @@ def _without_conditions(text: str) -> str:
             span = _condition(tokens, at)
             spans += [span] if span else []
     left = set(range(len(tokens.texts))).difference(*(range(*span) for span in spans))
-    if not spans or not any(tokens.texts[at].isalnum() and tokens.texts[at] not in _EMPTY for at in left):
+    if not spans or not any(tokens.texts[at].isalnum() for at in left):
         return text
     for first, end in reversed(spans):
         before, after = text[: tokens.starts[first]].rstrip(), text[tokens.ends[end - 1] :].lstrip()
@@ -284,9 +269,6 @@ def _without_conditions(text: str) -> str:
             after = after.lstrip(" ,;:.")
         text = f"{before} {after}" if after[:1] not in BREAKS else before + after
     return text.strip().rstrip(",;:").rstrip()
-
-
-_EMPTY: Final = lists.FUNCTION_WORDS | lists.TALK
 
 
 def _condition(tokens: Words, at: int) -> Span | None:

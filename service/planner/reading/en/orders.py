@@ -25,19 +25,13 @@ _STRICT = PHRASES.words("word.order.strict")
 _SOFT = PHRASES.words("word.order.soft")
 _LEADS = PHRASES.words("word.order.leads")
 _YOURS = PHRASES.words("word.order.yours")
-_MINE = PHRASES.words("word.order.mine")
 _ASKS = PHRASES.words("word.order.asks")
 _BEGIN = _DISOBEY | _VERBS | _SHY
 MACHINES: Final = _STRICT | _SOFT
 TELLING: Final = _STRICT | _DISOBEY | _SOFT
-_DENIED = frozenset(("not", "never", "don't", "dont"))
 _ROLES: Final = _STRICT | PHRASES.words("word.order.roles")
 _JOINT = re.compile(r" (?:and|then|but|y|und|et) ")
 _OTHERS = re.compile(r"\b(?:about|like|as|you are|you're)\b")  # an order names behind these what it is about
-_ROLE = re.compile(
-    r"(?:(?:now|and|from now on|imagine|pretend) )*(?:you are|you're) "
-    r"(?:now |a |an |the |no longer |called |in \w+ mode)"
-)
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 # Markup and code, whatever stands in them: no product is called so.
 _CODE = re.compile(
@@ -79,7 +73,7 @@ def code(text: str) -> list[tuple[int, int]]:
 def weight(clause: str, names: Callable[[str], int]) -> int:
     """Return how surely a clause speaks to a machine; `names` counts the words of products in a text.
 
-    A verb that gives an order counts where the clause begins; what is the shopper's own ("reset my password") does not.
+    A verb that gives an order counts where the clause begins.
     """
     most, said = _spoken(clause)
     return most - (_NAMED if most >= SURE else 1) * names(said) if most else 0
@@ -95,8 +89,6 @@ def _spoken(clause: str) -> tuple[int, str]:
 
 
 def _addressed(clause: str) -> int:
-    if _ROLE.match(clause):
-        return SURE
     texts = _WORD.findall(clause)
     at = 0
     while at < len(texts) and (texts[at] in _LEADS or texts[at : at + 2] == ["do", "not"]):
@@ -110,13 +102,11 @@ def _addressed(clause: str) -> int:
         return SURE if strict and not _DISOBEY.isdisjoint(said) else 0
     if len(things) == len(said) and not _ROLES.isdisjoint(said):
         return SURE  # "note to the assistant:", "AI:"
-    weight = len(things) + strict - 2 * (not _MINE.isdisjoint(said))
+    weight = len(things) + strict
     if said[0] in _DISOBEY or said[0] in _VERBS:
-        denied = not _DENIED.isdisjoint(texts[:at])  # "do not print"
         weight += (
             2
             + (said[0] in _DISOBEY)
-            + denied
             + (not _YOURS.isdisjoint(texts))
             - (said[0] in things) * (1 + (said[0] in _STRICT))
         )

@@ -29,7 +29,6 @@ _BESIDE: Final = PHRASES.words("word.deal.beside").union(
     _TELLS, _RETURNS, _IF_EVER, _SHOP, _TIMES, lists.FUNCTION_WORDS, lists.TALK
 )
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
-_ORDINAL = re.compile(r"\d+(?:st|nd|rd|th)")
 _MOST_WORDS = 9  # of a clause that is a name
 _FEWEST = 2  # of a remark: "hi" and "thanks" alone are read as ever
 _FEWEST_TIMED = 4  # of one that a time alone tells of
@@ -49,9 +48,7 @@ def without_remarks(text: str, clauses: Sequence[Span]) -> list[Span]:
 def _is_bare(clause: str) -> bool:
     """Tell whether a clause may be the name of a thing that nobody knows: "corduroy overshirt"."""
     texts = _WORD.findall(clause)
-    return (
-        1 < len(texts) < _MOST_WORDS and _BESIDE.isdisjoint(texts) and _TROUBLE.isdisjoint(texts) and not _asks(clause)
-    )
+    return 1 < len(texts) < _MOST_WORDS and _BESIDE.isdisjoint(texts) and _TROUBLE.isdisjoint(texts)
 
 
 def _is_wish(clause: str) -> bool:
@@ -60,14 +57,7 @@ def _is_wish(clause: str) -> bool:
     if not (len(texts) <= _MOST_WORDS and any(_kind(text) in _NAMES for text in texts) and _TROUBLE.isdisjoint(texts)):
         return False
     is_said = lists.CONVERSATIONAL.search(clause) and not lists.LEAD_INS.search(clause)
-    return not is_said and not _asks(clause)
-
-
-def _asks(clause: str) -> bool:
-    """Tell whether a clause asks a help desk, or nobody."""
-    return any(found.search(clause) for found in (lists.STRONG_SUPPORT, lists.OUT_OF_SCOPE)) or bool(
-        ENGLISH.intent(clause)
-    )
+    return not is_said
 
 
 def _kind(text: str) -> str:
@@ -76,8 +66,8 @@ def _kind(text: str) -> str:
 
 
 def _is_beside(text: str) -> bool:
-    """Tell whether a word may stand in a remark: "today", "there's", "14th"."""
-    return text in _BESIDE or text.partition("'")[0] in _BESIDE or bool(_ORDINAL.fullmatch(text))
+    """Tell whether a word may stand in a remark: "today", "there's"."""
+    return text in _BESIDE or text.partition("'")[0] in _BESIDE
 
 
 def _without_remark(text: str, clause: Span, *, follows: bool) -> list[Span]:

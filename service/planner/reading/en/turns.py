@@ -27,11 +27,6 @@ _TAKES_BACK = re.compile(
     r"|(?:doesn'?t|does not|don'?t|do not|needn'?t|need not)(?: really| actually)?(?: (?:have|need|got) to)? be)"
     r" (?P<words>.+?)(?: (?:bit|part|thing|please|pls|anymore|any more|then|now|after all|though|tho))*[.!]*$"
 )
-# What takes a refusal back: "chocolate is fine actually". Of what stands before, these characters.
-_ALLOWS = re.compile(
-    r"(?: (?:is|are|would be)|'s)(?: also| still| actually)? (?:ok|okay|fine|alright|all right|good|no problem)\b"
-)
-_FEWEST_ALLOWED, _MOST_ALLOWED = 2, 40
 # What says that the thing itself is another: "make it a ukulele", "wellies instead".
 _OTHER_THING = re.compile(r"\b(?:instead|i meant?|(?:make|change|switch) (?:it|that|them|this)?(?: to)?)\b")
 
@@ -40,12 +35,11 @@ _OTHER_THING = re.compile(r"\b(?:instead|i meant?|(?:make|change|switch) (?:it|t
 class Turn:
     """What an utterance changes of those before it.
 
-    `lifted` are facets that do not matter any more, `allowed` the words of what was refused and is fine now. `back` is
-    where the words stand that are taken back, and `saying` where the phrase that does it begins.
+    `lifted` are facets that do not matter any more. `back` is where the words stand that are taken back, and `saying`
+    where the phrase that does it begins.
     """
 
     lifted: frozenset[str] = frozenset()
-    allowed: frozenset[str] = frozenset()
     back: Span | None = None
     saying: int = 0
     is_other_thing: bool = False
@@ -57,17 +51,7 @@ def read_turn(utterance: str) -> Turn:
     back = _TAKES_BACK.search(text)
     return Turn(
         lifted=frozenset(facet for facet, pattern in _LIFTS.items() if pattern.search(text)),
-        allowed=_allowed(text),
         back=(back.start("words"), len(text)) if back else None,
         saying=back.start() if back else 0,
         is_other_thing=_OTHER_THING.search(text) is not None,
     )
-
-
-def _allowed(text: str) -> frozenset[str]:
-    """Return the words of what is said to be fine."""
-    for fine in _ALLOWS.finditer(text):
-        said = text[max(0, fine.start() - _MOST_ALLOWED) : fine.start()]
-        if len(said) >= _FEWEST_ALLOWED:
-            return frozenset(said.split())
-    return frozenset()
