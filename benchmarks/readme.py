@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from benchmarks.answers_table import render_answers, render_rated
+from benchmarks.architectures_table import table as architectures_table
 from benchmarks.cost_table import at_full_use, ordinary_peak, planner_sizes, routing
 from benchmarks.first_answer import render as render_first_answer
 from benchmarks.gallery import render as render_gallery
@@ -214,6 +215,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 TABLES: dict[str, Callable[[], str]] = {
     "licences": licence_table,
+    "architectures": architectures_table,
     "siege": lambda: measured("siege", "make siege", render_siege),
     "mutants": lambda: measured("mutants", "make mutants", lambda figure: render_mutants(figure, known_reasons())),
     "precision": lambda: measured("precision", "make eval-precisions", render_precision),

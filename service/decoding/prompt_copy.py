@@ -61,12 +61,10 @@ class PromptCopyProposer:
         if left <= 0 or position >= len(self._prompt) or budget.below(tree, node) <= 0:
             return
         token = self._prompt[position]
-        legal = constraint.legal()
-        tree.legal.setdefault(node, legal)
-        if token not in legal or tree.child(node, token) is not None:
+        if tree.child(node, token) is not None or not constraint.allows(token):
             return
         first = len(tree.tokens)
-        with Guess(tree, constraint, budget, node, token, forced=legal.size == 1) as last:
+        with Guess(tree, constraint, budget, node, token) as last:
             if last is not None:
                 # What the grammar forced after it is a copy only as long as the prompt goes on alike.
                 added = tree.tokens[first:]

@@ -10,6 +10,7 @@ chosen, like any wrong guess.
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -61,7 +62,10 @@ class TaggerWeights:
 
 
 def _over_positions(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.conv1d(features.mT, weight, bias, padding=weight.shape[-1] // 2).mT
+    """Return a convolution over positions, [B, T, R], as one product of its windows: torch's own is slow for so few."""
+    width = weight.shape[-1]
+    padded = F.pad(features, (0, 0, width // 2, width // 2))
+    return F.linear(padded.unfold(1, width, 1).flatten(2), weight.flatten(1), bias)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,11 @@ class PromptTagger:
     def hidden_size(self) -> int:
         """Width of the states that it reads."""
         return self.weights.inner.shape[1]
+
+    @cached_property
+    def own(self) -> frozenset[int]:
+        """The tokens of its phrases."""
+        return frozenset(token for phrase in (*self.phrases, *self.openings, *self.closings) for token in phrase)
 
     def at_least(self, probability: float) -> "PromptTagger":
         """Return the same tagger with another `p_min`."""
@@ -134,7 +143,7 @@ class TaggedPrompt:
         self._prompt, self._tagger, self._tags = prompt, tagger, tags
         self._opening, self._closing, self._closes = opening, closing, closes
         self._best = tags.argmax(-1).tolist()
-        self._own = {token for phrase in (*tagger.phrases, *tagger.openings, *tagger.closings) for token in phrase}
+        self._begins = tags[:, BEGINS:].sum(-1).tolist()  # how likely it is that some copy begins at a position
 
     def walk(self, place: Place | None, tokens: Sequence[int]) -> Place | None:
         """Return the place after more tokens; None where they are neither of a phrase nor copied in order."""
@@ -142,8 +151,8 @@ class TaggedPrompt:
             if place is None:
                 return None
             if place.copies and place.end < len(self._prompt) and self._prompt[place.end] == token:
-                place = replace(place, end=place.end + 1)
-            elif token in self._own:
+                place = Place(place.end + 1, copies=True, begun=True)
+            elif token in self._tagger.own:
                 place = Place(place.end, (*place.phrase, token), begun=place.begun)
             else:
                 place = self._copied(place, token)
@@ -164,7 +173,7 @@ class TaggedPrompt:
         for position in range(start, len(self._best)):
             if self._best[position] >= BEGINS:
                 return position, none_before
-            none_before *= 1.0 - float(self._tags[position, BEGINS:].sum())
+            none_before *= 1.0 - self._begins[position]
         return None, none_before
 
     def next(self, place: Place) -> tuple[int, float] | None:
@@ -277,12 +286,10 @@ class _Draft:
             return
         if tree.forced_child(node) is not None:
             return
-        legal = self.constraint.legal()
-        tree.legal.setdefault(node, legal)
-        if token not in legal:
+        if not self.constraint.allows(token):
             return
         first = len(tree.tokens)
-        with Guess(tree, self.constraint, self.budget, node, token, forced=legal.size == 1) as last:
+        with Guess(tree, self.constraint, self.budget, node, token) as last:
             there = self.tagged.walk(place, tree.tokens[first:])
             if last is not None and there is not None:
                 self.follow(last, there, probability)

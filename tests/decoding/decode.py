@@ -120,3 +120,6 @@ class DeadEnd:
 
     def finished(self) -> bool:
         return False
+
+    def allows(self, token: int) -> bool:
+        raise AssertionError(token)

@@ -1,10 +1,12 @@
 import json
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llguidance import LLMatcher
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError, accept_forced
@@ -177,6 +179,76 @@ def test_rollback_restores_every_position(grammar: str, data: st.DataObject) -> 
     assert describe(constraint) == seen[taken - back]
     constraint.rollback(taken - back)
     assert describe(constraint) == seen[0]
+
+
+@given(grammars(), st.lists(st.integers(-3, 9), max_size=30))
+@settings(max_examples=80, deadline=None)
+def test_after_any_turns_a_position_is_what_it_is_for_who_came_straight(grammar: str, turns: list[int]) -> None:
+    """What was found out at a position is kept; it must not be taken for another's."""
+    constraint, text = compile_grammar(grammar), list[int]()
+    for turn in turns:
+        if turn < 0:
+            back = min(-turn, len(text))
+            constraint.rollback(back)
+            del text[len(text) - back :]
+        elif not constraint.finished():
+            legal = constraint.legal()
+            text.append(int(legal[turn % legal.size]))
+            constraint.accept(text[-1:])
+        straight = compile_grammar(grammar)
+        straight.accept(text)
+        if turn % 2:  # not everywhere: a matcher that nobody asks stays behind
+            assert describe(constraint) == describe(straight)
+
+
+@given(grammars(), st.data())
+@settings(max_examples=60, deadline=None)
+def test_one_token_is_allowed_where_it_is_among_the_legal_ones(grammar: str, data: st.DataObject) -> None:
+    asked, constraint = compile_grammar(grammar), compile_grammar(grammar)
+    for _ in range(8):
+        legal = asked.legal().tolist()
+        tokens = data.draw(st.lists(st.integers(0, tokenizer().get_vocab_size() - 1), max_size=4)) + legal[:2]
+        assert [constraint.allows(token) for token in tokens] == [token in legal for token in tokens]
+        if asked.finished():
+            return
+        chosen = [data.draw(st.sampled_from(legal))]
+        asked.accept(chosen)
+        constraint.accept(chosen)
+
+
+class Counting:
+    """A matcher that counts what it is asked."""
+
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher = matcher
+        self.asked = Counter[str]()
+
+    def __getattr__(self, name: str) -> object:
+        self.asked[name] += 1
+        return getattr(self._matcher, name)
+
+
+def test_what_was_found_out_at_a_position_is_not_found_out_again() -> None:
+    """The proposers and verification come to the same positions, and a look at one costs more than a step."""
+    constraint = compile_grammar("start: /[a-g ]{2,40}/")
+    matcher = Counting(constraint._matcher)
+    constraint._matcher = matcher  # type: ignore[assignment]
+    there = ids("a")
+
+    def look() -> None:
+        constraint.accept(there)
+        assert constraint.allows(there[0])
+        assert not constraint.forced()
+        assert constraint.legal().size > 1
+        assert not constraint.finished()
+        constraint.rollback(1)
+
+    look()
+    first = matcher.asked.copy()
+    look()
+
+    assert first["unsafe_compute_mask_ptr"] == first["compute_ff_tokens"] == first["consume_tokens"] == 1
+    assert matcher.asked == first
 
 
 @given(grammars(), st.data())

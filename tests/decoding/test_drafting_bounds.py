@@ -46,6 +46,9 @@ class Table:
     def finished(self) -> bool:
         return not self.legal().size
 
+    def allows(self, token: int) -> bool:
+        return token in self.legal()
+
 
 class Heads:
     """Heads that all hold the first token of a row for e times as likely as the second, and so on."""

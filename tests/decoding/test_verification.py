@@ -50,6 +50,9 @@ class Asked:
     def finished(self) -> bool:
         return self._grammar.finished()
 
+    def allows(self, token: int) -> bool:
+        return self._grammar.allows(token)
+
 
 def test_where_a_forced_run_is_cut_no_choice_is_due() -> None:
     """The loop emits what is forced next by itself: told as the model's choice, a trace would show it as sampled."""

@@ -25,7 +25,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.heads import MedusaHeads
@@ -161,13 +163,15 @@ class CompiledTarget(TargetWithHeads):
     def _read(self, targets: Sequence[Self], trees: Sequence[TokenTree]) -> Tensor:
         """Return the states [B, L, H] of a step; what the other sequences read is written where nothing is kept."""
         batch, rows = self.shape.batch_size, self.shape.rows
-        seen = max(1, *(target.length for target in targets))
-        tokens = torch.zeros(batch, rows, dtype=torch.long)
-        visible = torch.zeros(batch, seen, dtype=torch.long)
-        positions = torch.zeros(batch, rows, dtype=torch.long)
-        masks = torch.eye(rows, dtype=torch.long).repeat(batch, 1, 1)
-        moves = torch.zeros(2, batch, self.shape.num_heads + 1, dtype=torch.long)
-        slots = torch.arange(self.shape.seq_len - rows, self.shape.seq_len).repeat(batch, 1)
+        # numpy fills so small an array several times faster than torch.
+        tokens = np.zeros((batch, rows), np.int64)
+        visible = np.zeros((batch, max(1, *(target.length for target in targets))), np.int64)
+        positions = np.zeros((batch, rows), np.int64)
+        masks = np.zeros((batch, rows, rows), np.int64)
+        masks[:] = np.eye(rows, dtype=np.int64)
+        moves = np.zeros((2, batch, self.shape.num_heads + 1), np.int64)
+        slots = np.zeros((batch, rows), np.int64)
+        slots[:] = np.arange(self.shape.seq_len - rows, self.shape.seq_len)
         for target, tree in zip(targets, trees, strict=True):
             row, start, count = target._sequence, target.length, len(tree.tokens)
             if count > rows or start + rows > self.shape.seq_len:
@@ -175,28 +179,33 @@ class CompiledTarget(TargetWithHeads):
                     f"{count} nodes after {start} positions do not fit a graph of {rows} rows and {self.shape.seq_len} "
                     "positions"
                 )
-            tokens[row, :count] = torch.tensor(tree.tokens)
+            tokens[row, :count] = tree.tokens
             visible[row, :start] = 1
             positions[row] = start
-            positions[row, :count] += torch.tensor(tree.depths)
-            masks[row, :count, :count] = ancestor_mask(tree.parents)
+            positions[row, :count] += tree.depths
+            masks[row, :count, :count] = ancestor_mask(tree.parents).numpy()
             moves[:, row] = target._due_moves()
-            slots[row] = torch.arange(start, start + rows)
+            slots[row] = np.arange(start, start + rows)
         output = self._model.forward(
-            input_ids=tokens,
-            attention_mask=visible,
-            position_ids=positions,
-            medusa_args=(moves[0], moves[1], masks, slots),
+            input_ids=torch.from_numpy(tokens),
+            attention_mask=torch.from_numpy(visible),
+            position_ids=torch.from_numpy(positions),
+            medusa_args=(
+                torch.from_numpy(moves[0]),
+                torch.from_numpy(moves[1]),
+                torch.from_numpy(masks),
+                torch.from_numpy(slots),
+            ),
         )
         states = _states(output, (batch, rows))
         for target in targets:
             target._moves = []
         return states
 
-    def _due_moves(self) -> Tensor:
+    def _due_moves(self) -> NDArray[np.int64]:
         """Return the moves, [2, K+1]: from where, to where; those not needed move a free position to itself."""
         free = range(self.length, self.length + self.shape.num_heads + 1 - len(self._moves))
-        return torch.tensor([*self._moves, *((position, position) for position in free)]).T
+        return np.array([*self._moves, *((position, position) for position in free)]).T
 
 
 def _states(output: ForwardOutput, expected: tuple[int, int]) -> Tensor:

@@ -60,6 +60,9 @@ class Unconstrained:
     def finished(self) -> bool:
         return bool(self._tokens) and self._tokens[-1] in self._ends
 
+    def allows(self, token: int) -> bool:
+        return not self.finished() and token < len(self._all)
+
 
 class MedusaGenerator:
     """Hugging Face's `generate` over a loaded NxDI Medusa model."""

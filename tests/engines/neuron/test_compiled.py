@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from service.engines.meaning import QuestionMeaning
 from service.engines.neuron import __main__ as command
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, chain, forward_shape
@@ -23,6 +24,7 @@ from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.settings.engines import EngineConfig, NeuronSettings
 from tests.engines.neuron import published_tree
 from tests.engines.neuron.fake_compiled import FakeCompiled
+from tests.engines.torch.test_engine import write_kind_head
 from tests.tiny_model import HIDDEN, MEDUSA_HEADS, MODEL_ID, TREE
 
 PACKAGES = {"neuronx-cc": "2.23.6484", "neuronx-distributed-inference": "0.8.16251"}
@@ -312,6 +314,31 @@ def test_a_choice_is_exact_however_unlikely_the_model_holds_its_tokens(model: Ne
 
     assert answers[0] == answers[1]
     assert answers[0] in (f"{word} waterproof", " shoes waterproof")
+
+
+def test_a_kind_head_reads_a_prompt_that_a_step_holds_and_of_a_longer_one_nothing_is_said(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """The prompt's own graph gives the last position's state alone; a direction out of that one would be another's."""
+    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
+    folder = write_kind_head(tmp_path / "tiny" / tiny_model_dir.name)
+    compiled(folder, tmp_path / "compiled")
+    reading = loaded(folder, tmp_path / "compiled", kinds=True)
+    short, long = (GenerationRequest(prompt=" red shoes" * times, grammar=ANY_TEXT) for times in (2, 8))
+
+    graph = FakeDriver().load(tmp_path / "compiled")
+    words = reading._tokenizer.encode(short.prompt, add_special_tokens=False).ids
+    tokens = torch.tensor([reading._bos_token_id, *words])
+    count = len(tokens)
+    assert count <= graph.shape.rows
+    causal = torch.ones(count, count, dtype=torch.bool).tril()
+    states, _ = graph._hidden(tokens, torch.arange(count), graph._cache[0, :, :, :0], causal)
+
+    meaning = QuestionMeaning.unpacked(reading.generate(short).meaning)
+    assert meaning is not None
+    assert meaning.direction == pytest.approx([torch.nn.functional.gelu(states[-1, 0]).item()], rel=2e-3, abs=1e-3)
+    assert reading.generate(long).meaning == ""
+    assert loaded(folder, tmp_path / "compiled").generate(short).meaning == "", "nobody without a shop waits for it"
 
 
 def test_the_commands_say_what_is_missing_and_where_it_comes_from(
