@@ -10,6 +10,7 @@ _ROWS = (
     ("unnamed", "wrong", "a wrong one is first, none named"),
     ("none", "wrong", "a kind for what is about no product"),
     ("absent", "wrong", "a kind for a thing that the shop has not got"),
+    ("unmet", "wrong", "a kind for a need that nothing in the shop meets"),
 )
 _SETS = {
     "first": "first questions",
@@ -17,6 +18,7 @@ _SETS = {
     "third": "third questions",
     "fourth": "fourth questions",
     "fifth": "fifth questions",
+    "sixth": "sixth questions",
 }
 _TITLES = {"by_model": "the model's plan", "by_rules": "the rules' plan"}
 
