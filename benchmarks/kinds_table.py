@@ -35,6 +35,11 @@ def render_kinds(figure: dict[str, Any]) -> str:
             cells = [_share(figure[name][of][kind][what]) for name in planners]
             count = figure[planners[0]][of][kind]["questions"]
             rows.append(f"| {_SETS[of]}: {title} | {count} | {' | '.join(cells)} |")
+    for kind, title in (("named", "a thing is named"), ("unnamed", "none is named")):
+        found = figure["left_out"][kind]
+        cells = [_share(found) if name == "by_rules" else "" for name in planners]
+        row = f"| the shop without the one department that has what is right, {title}: a kind all the same"
+        rows.append(f"{row} | {found['questions']} | {' | '.join(cells)} |")
     for half, title in (("test", "held-out questions"), ("dev", "questions used for tuning"), ("vague", "vague ones")):
         cells = [_change(figure[name]["search"][half]) for name in planners]
         count = figure[planners[0]]["search"][half]["questions"]
