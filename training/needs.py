@@ -140,12 +140,18 @@ def places(number: dict[str, int], text: str) -> list[int]:
     return found + [at * len(number) + number[word] for at, word in enumerate(said[:_FIRST], 1) if word in number]
 
 
+def named_products(chance: random.Random | None = None) -> list[str]:
+    """Return texts that name our own kinds of product, shuffled, each as a shopper may say it."""
+    chance = chance or random.Random(0)
+    found = [chance.choice(_ASKED).format(name=name) for name, _ in product_names()]
+    chance.shuffle(found)
+    return found[:_MOST_NAMES]
+
+
 def named_things(data: Path) -> list[str]:
     """Return texts of shoppers who name what they want: of the data folder, and names of our own kinds of product."""
     chance = random.Random(0)
-    found = [chance.choice(_ASKED).format(name=name) for name, _ in product_names()]
-    chance.shuffle(found)
-    del found[_MOST_NAMES:]
+    found = named_products(chance)
     for name, most in _MOST_NAMED.items():
         rows = list(read_rows(data / f"{name}.jsonl.gz"))
         if name == "webshop_instructions":
