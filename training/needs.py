@@ -175,7 +175,8 @@ def general_categories(words: Sequence[str], vectors: NDArray[np.float32], needs
         if need.path and (length := float(np.linalg.norm(told))):
             found[need.path] = found.get(need.path, 0) + told / length
     together = np.stack(list(found.values()))
-    return np.round(together / np.abs(together).max(1, keepdims=True) * 127).astype(np.int8)
+    rounded: NDArray[np.int8] = np.round(together / np.abs(together).max(1, keepdims=True) * 127).astype(np.int8)
+    return rounded
 
 
 def summed(bags: torch.nn.EmbeddingBag, told: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -72,7 +72,7 @@ class Meanings:
         # Nor has one that was learnt before there were categories of shops in general: it meets every need.
         general, nearness = folder / GENERAL_FILE, folder / NEARNESS_FILE
         self._general = _numpy().load(general, mmap_mode="r") if general.is_file() else None
-        self._nearness = _numpy().load(nearness) if general.is_file() else None
+        self._nearness = _numpy().load(nearness) if general.is_file() else _numpy().zeros(0)
         if self._general is not None and self._general.shape != (len(self._nearness), self._kinds.shape[1]):
             raise ValueError(f"{general} does not fit {NEARNESS_FILE}")
         # Nor has one that was learnt before models pointed among the vectors: no model knows its space.
@@ -90,7 +90,7 @@ class Meanings:
     def meets(self, words: list[str], pointed: Sequence[float] = ()) -> bool:
         """Return whether the shop has anything like what meets such a need elsewhere; `pointed` as in `closeness`."""
         direction = self._direction(words, pointed)
-        if direction is None or self._general is None or self._nearness is None:
+        if direction is None or self._general is None:
             return True
         numpy = _numpy()
         close = self._general @ direction
