@@ -10,6 +10,7 @@ _ROWS = (
     ("unnamed", "wrong", "a wrong one is first, none named"),
     ("none", "wrong", "a kind for what is about no product"),
     ("absent", "wrong", "a kind for a thing that the shop has not got"),
+    ("unmet", "wrong", "a kind for a need that nothing in the shop meets"),
 )
 _SETS = {
     "first": "first questions",
@@ -17,6 +18,7 @@ _SETS = {
     "third": "third questions",
     "fourth": "fourth questions",
     "fifth": "fifth questions",
+    "sixth": "sixth questions",
 }
 _TITLES = {"by_model": "the model's plan", "by_rules": "the rules' plan"}
 
@@ -33,6 +35,11 @@ def render_kinds(figure: dict[str, Any]) -> str:
             cells = [_share(figure[name][of][kind][what]) for name in planners]
             count = figure[planners[0]][of][kind]["questions"]
             rows.append(f"| {_SETS[of]}: {title} | {count} | {' | '.join(cells)} |")
+    for kind, title in (("named", "a thing is named"), ("unnamed", "none is named")):
+        found = figure["left_out"][kind]
+        cells = [_share(found) if name == "by_rules" else "" for name in planners]
+        row = f"| the shop without the one department that has what is right, {title}: a kind all the same"
+        rows.append(f"{row} | {found['questions']} | {' | '.join(cells)} |")
     for half, title in (("test", "held-out questions"), ("dev", "questions used for tuning"), ("vague", "vague ones")):
         cells = [_change(figure[name]["search"][half]) for name in planners]
         count = figure[planners[0]]["search"][half]["questions"]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.planner.shop.kinds import plain_words
-from service.planner.shop.meanings import WORD_VECTORS, write_meanings
+from service.planner.shop.meanings import GENERAL_VECTORS, WORD_VECTORS, write_meanings
 from shops.counting import Path
 
 Floats = NDArray[np.float32]
@@ -51,7 +51,7 @@ class KindVectors:
         names = [self._meaning(word for level in path for word in plain_words(level)) for path in self._places]
         titles, texts, named = (_apart(each) for each in (self._titles, self._texts, np.stack(names)))
         kinds = _unit(titles + texts + _NAME_WEIGHT * named)
-        write_meanings(folder, list(self._numbers), self._vectors, kinds, self._telling)
+        write_meanings(folder, list(self._numbers), self._vectors, kinds, self._telling, np.load(GENERAL_VECTORS))
 
     def _meaning(self, words: Iterable[str]) -> Floats:
         known = [self._numbers[word] for word in dict.fromkeys(words) if word in self._numbers]

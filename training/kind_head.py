@@ -4,8 +4,8 @@ It learns from the needs that also teach the vectors of words (`training.needs`)
 need's words and the head together must point at the name of the category that meets it. Half of the words are left out,
 each time others, so that the head learns to tell what they do not. Whether a text tells a need at all is a logistic
 regression on the same states, beside searches that name things and questions that no shop sells anything for.
-`python -m training.kind_head` adds such a head to a finished model folder, or replaces it once its adapter or the
-vectors have changed.
+It is a part of every recipe; `python -m training.kind_head` adds it to a finished model folder, or replaces it once the
+adapter or the vectors have changed.
 """
 
 import json
@@ -26,11 +26,13 @@ from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.reading import readers
 from service.planner.shop.meanings import WORD_VECTORS, space_of
-from service.settings import Settings
+from service.planner.vocabulary import Vocabulary
 from service.weights.seal import seal_again
+from training.data.asked import examples
 from training.data.rows import read_rows
-from training.needs import NAMED_LEVELS, Need, named_things, read_needs, summed, word_numbers
-from training.part import part_parser
+from training.needs import NAMED_LEVELS, Need, named_products, named_things, read_needs, summed, word_numbers
+from training.part import part_parser, part_settings
+from training.settings import TrainingSettings
 from training.tuned import TunedModel
 
 _FEATURES: Final = 512
@@ -43,7 +45,6 @@ _WORDS_DROPPED: Final = 0.5
 _DROPPED: Final = 0.3  # of what the head reads and of its features
 _GATE_EPOCHS: Final = 5
 _GATE_DECAY: Final = 0.05
-_MOST_NAMED: Final = 8000
 _TURNED_AWAY: Final = {"clinc_train_sample": 1500, "bitext_support": 1000}  # texts for which no shop sells anything
 _TURNED_AWAY_WEIGHT: Final = 2.0  # of each of them, beside 1 of any other text
 _LEAST_SCALE: Final = 1e-3
@@ -153,6 +154,16 @@ def turned_away(data: Path) -> list[str]:
     for name, most in _TURNED_AWAY.items():
         texts = [row["text"] for row in read_rows(data / f"{name}.jsonl.gz")]
         found += chance.sample(texts, min(most, len(texts)))
+    chance.shuffle(found)
+    return found
+
+
+def turned_away_of_ours(vocabulary: Vocabulary) -> list[str]:
+    """Return our own sentences about no product, for a recipe whose data folder holds somebody's rows."""
+    intents = vocabulary.intents
+    said = ((each.draft.intent, each.query) for each in examples("train"))
+    found = [text for intent, text in said if intent in intents and not intents[intent].products]
+    random.Random(0).shuffle(found)
     return found
 
 
@@ -180,6 +191,23 @@ def train_kind_head(
     return KindHeadWeights(centre, scale, *(part.detach() for part in parts))
 
 
+def add_kind_head(settings: TrainingSettings, folder: Path) -> None:
+    """Train the head of a model folder and write it there; `settings` say from how many texts.
+
+    Own rows have no needs, and their folder no public data: then it learns from texts of ours alone.
+    """
+    words, many, model = read_words(), settings.kind_head, TunedModel(folder, settings.cache)
+    is_public = settings.source is None
+    named = named_things(settings.data) if is_public else named_products()
+    away = turned_away(settings.data) if is_public else turned_away_of_ours(model.vocabulary)
+    needs, chance = read_needs(), random.Random(1)
+    chance.shuffle(named)
+    if len(needs) > many.needs:
+        needs = chance.sample(needs, many.needs)
+    weights = train_kind_head(model, needs, named[: many.named], away[: many.turned_away], words)
+    write_kind_head(folder, weights, words.space)
+
+
 def write_kind_head(folder: Path, weights: KindHeadWeights, space: str) -> None:
     """Write the head into a model folder, in bfloat16 but what normalises, and note it in the folder's seal."""
     kept = {"centre", "scale"}
@@ -194,12 +222,7 @@ def write_kind_head(folder: Path, weights: KindHeadWeights, space: str) -> None:
 def main() -> None:
     given = part_parser(__doc__, "kind head").parse_args()
     torch.set_num_threads(given.processes)
-    words = read_words()
-    named = named_things(given.data)
-    random.Random(1).shuffle(named)
-    model = TunedModel(given.model, Settings().cache_dir)
-    weights = train_kind_head(model, read_needs(), named[:_MOST_NAMED], turned_away(given.data), words)
-    write_kind_head(given.model, weights, words.space)
+    add_kind_head(part_settings(given), given.model)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 `data/needs.txt` has 23,850 needs ("icy toes at night"), each with the category that meets it. They draw a need's words
 and its category's name together, among all categories of a batch (the in-batch softmax of van den Oord et al. 2018);
-and they tell, beside searches that name things, how much a word speaks of a need.
+and they tell, beside searches that name things, how much a word speaks of a need. What the needs of a category mean
+together is kept as its vector (`general_categories`), so that a shop can tell what it has not got; `python -m
+training.needs` writes these anew from the vectors of words that are there.
 """
 
 import random
@@ -10,10 +12,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 
 from service.planner.shop.kinds import plain_words
+from service.planner.shop.meanings import GENERAL_VECTORS, WORD_VECTORS
 from training.data.rows import read_rows
 from training.data.written import product_names
 
@@ -135,12 +140,18 @@ def places(number: dict[str, int], text: str) -> list[int]:
     return found + [at * len(number) + number[word] for at, word in enumerate(said[:_FIRST], 1) if word in number]
 
 
+def named_products(chance: random.Random | None = None) -> list[str]:
+    """Return texts that name our own kinds of product, shuffled, each as a shopper may say it."""
+    chance = chance or random.Random(0)
+    found = [chance.choice(_ASKED).format(name=name) for name, _ in product_names()]
+    chance.shuffle(found)
+    return found[:_MOST_NAMES]
+
+
 def named_things(data: Path) -> list[str]:
     """Return texts of shoppers who name what they want: of the data folder, and names of our own kinds of product."""
     chance = random.Random(0)
-    found = [chance.choice(_ASKED).format(name=name) for name, _ in product_names()]
-    chance.shuffle(found)
-    del found[_MOST_NAMES:]
+    found = named_products(chance)
     for name, most in _MOST_NAMED.items():
         rows = list(read_rows(data / f"{name}.jsonl.gz"))
         if name == "webshop_instructions":
@@ -150,6 +161,22 @@ def named_things(data: Path) -> list[str]:
         chance.shuffle(texts)
         found += texts[:most]
     return found
+
+
+def general_categories(words: Sequence[str], vectors: NDArray[np.float32], needs: Sequence[Need]) -> NDArray[np.int8]:
+    """Return a vector for each category, [categories, size]: what its needs mean together, in the space of the words.
+
+    A cosine does not see their scale.
+    """
+    number = {word: at for at, word in enumerate(words)}
+    found: dict[tuple[str, ...], NDArray[np.float32]] = {}
+    for need in needs:
+        told = vectors[word_numbers(number, need.text)].sum(0)
+        if need.path and (length := float(np.linalg.norm(told))):
+            found[need.path] = found.get(need.path, 0) + told / length
+    together = np.stack(list(found.values()))
+    rounded: NDArray[np.int8] = np.round(together / np.abs(together).max(1, keepdims=True) * 127).astype(np.int8)
+    return rounded
 
 
 def summed(bags: torch.nn.EmbeddingBag, told: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -169,3 +196,14 @@ def _batches(rows: list[_Row], chance: random.Random) -> Iterator[list[_Row]]:
     size = min(_BATCH, len(rows))
     for first in range(0, len(rows) - size + 1, size):
         yield rows[first : first + size]
+
+
+def write_general(word_vectors: Path = WORD_VECTORS) -> None:
+    """Write the vectors of `general_categories` beside those of words."""
+    with np.load(word_vectors) as file:
+        words, vectors = file["words"].tobytes().decode().split("\n"), file["vectors"].astype(np.float32)
+    np.save(word_vectors.with_name(GENERAL_VECTORS.name), general_categories(words, vectors, read_needs()))
+
+
+if __name__ == "__main__":
+    write_general()

@@ -36,9 +36,16 @@ from training.export import export_model, part_sizes, part_table, sha256
 from training.finetune import Finetuning
 from training.own_check import checked, parser
 from training.own_check import main as check
-from training.own_time import JUDGED, Work, told
+from training.own_time import JUDGED, KIND_HEAD_TEXTS, Work, told
 from training.recipe import WorkFolderError, make_parts
-from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, TrainingSettings, WorthSettings
+from training.settings import (
+    AdapterSettings,
+    EarlyExitSettings,
+    HeadSettings,
+    KindHeadSettings,
+    TrainingSettings,
+    WorthSettings,
+)
 from training.tuned import TunedModel
 from training.worth import recalibrate
 
@@ -177,7 +184,7 @@ def _source(wish: Wish, rows: OwnRows, rehearsed: int) -> partial[OwnMix]:
 
 def _settings(wish: Wish, cache: Path, source: partial[OwnMix], layers: int) -> TrainingSettings:
     """Return the recipe's settings, gentler where there is something to lose."""
-    config, own = wish.start / "adapter_config.json", AdapterSettings()
+    config, own, kind_head = wish.start / "adapter_config.json", AdapterSettings(), KindHeadSettings()
     before = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
     exits, path = EarlyExitSettings().within(layers), wish.start / "early_exit.json"
     layers = json.loads(path.read_text(encoding="utf-8"))["layers"] if path.is_file() else exits.layers
@@ -200,6 +207,7 @@ def _settings(wish: Wish, cache: Path, source: partial[OwnMix], layers: int) -> 
         heads=HeadSettings(questions=wish.questions),
         early_exit=replace(exits, layers=layers, questions=min(exits.questions, wish.questions)),
         source=source,
+        kind_head=kind_head.scaled(min(1.0, KIND_HEAD_TEXTS * wish.questions / kind_head.texts)),
         worth=WorthSettings(behaviour=JUDGED, asked=JUDGED, start=wish.start),
     )
 

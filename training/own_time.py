@@ -16,6 +16,8 @@ JUDGED = 1000  # questions of ours of either kind that bound what rules may plan
 PLAN_SECONDS = 0.04  # a greedy plan
 _EXAMPLE_SECONDS = 0.06  # a question of a pass of the adapter's
 _MEDUSA_SHARE = 0.65  # of a greedy plan's time
+KIND_HEAD_TEXTS = 2  # that a kind head learns from, for each of the run's questions
+_READ_SECONDS = 0.015  # a text of the kind head's, of which only the prompt is read
 _STARTING_SECONDS = 90.0  # processes that import PyTorch and load the model, all in all
 # What the shipped model's recorded minutes are of (training/settings.py, tests/training/test_own_time.py).
 RECORDED_CORES, RECORDED_QUESTIONS, RECORDED_EXIT_QUESTIONS = 2, 10_000, 4000
@@ -47,6 +49,7 @@ class Work:
         parts = heads * self.questions + exits * min(self.questions, RECORDED_EXIT_QUESTIONS)
         shared = parts * RECORDED_CORES * 60
         shared += _EXAMPLE_SECONDS * self.epochs * (self.rows + self.rehearsed)
+        shared += _READ_SECONDS * KIND_HEAD_TEXTS * self.questions
         shared += _MEDUSA_SHARE * PLAN_SECONDS * 2 * JUDGED
         judged = min(self.held_out, self.measured) + self.measured
         alone = recorded["medusa_tree.json"] * 60 + 2 * judged * PLAN_SECONDS + _STARTING_SECONDS

@@ -30,6 +30,7 @@ from training.early_exit import train_early_exit
 from training.export import export_recipe
 from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
+from training.kind_head import add_kind_head
 from training.positions import collect
 from training.prefill_head import train_prefill_head
 from training.prompt_tagger import TooFewPlansError, train_prompt_tagger
@@ -141,6 +142,11 @@ def make_parts(
             lambda: _train_tagger(settings, model),
         ),
         ("early_exit.safetensors", "the first layers learn to draft", lambda: train_early_exit(settings, model)),
+        (
+            "kind_head.safetensors",
+            "a head learns what a shop has for a need",
+            lambda: add_kind_head(settings, model),
+        ),
         (
             "medusa_tree.json",
             "the tree is calibrated on dev plans and this machine's costs",

@@ -93,6 +93,23 @@ class TreeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class KindHeadSettings:
+    """How many texts the kind head learns from at most: needs, those that name things, those about no product."""
+
+    needs: int = 24_000
+    named: int = 8000
+    turned_away: int = 2500
+
+    @property
+    def texts(self) -> int:
+        return self.needs + self.named + self.turned_away
+
+    def scaled(self, scale: float) -> "KindHeadSettings":
+        """Return the same for this share of the texts."""
+        return KindHeadSettings(*(max(1, round(scale * each)) for each in (self.needs, self.named, self.turned_away)))
+
+
+@dataclass(frozen=True, slots=True)
 class WorthSettings:
     """Questions of ours from which trees learn when the model matters (`worth.py`).
 
@@ -120,6 +137,7 @@ class TrainingSettings:
     prompt_tagger: PromptTaggerSettings = field(default_factory=PromptTaggerSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
     early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)
+    kind_head: KindHeadSettings = field(default_factory=KindHeadSettings)
     worth: WorthSettings = field(default_factory=WorthSettings)
     base: Path | None = None  # a checkpoint's or a model's folder; None: the shipped one
     examples: float = 1.0  # the share of the whole recipe's
@@ -156,6 +174,7 @@ class TrainingSettings:
             ),
             heads=replace(self.heads, questions=part(self.heads.questions)),
             early_exit=replace(exits, questions=part(exits.questions)),
+            kind_head=self.kind_head.scaled(scale),
             worth=replace(self.worth, behaviour=part(self.worth.behaviour), asked=part(self.worth.asked)),
             tree=replace(self.tree, questions=part(self.tree.questions)),
             examples=self.examples * scale,

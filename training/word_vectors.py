@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from service.planner.shop.kinds import plain_words
 from service.planner.shop.meanings import WORD_VECTORS
-from training.needs import Telling, draw_together, named_things, read_needs, summed, tell_apart
+from training.needs import Telling, draw_together, named_things, read_needs, summed, tell_apart, write_general
 from training.sentence_encoder import SentenceEncoder
 from training.word_texts import Texts, word_texts
 
@@ -134,6 +134,7 @@ def main() -> None:
     needs = read_needs()
     telling = tell_apart(texts.words, needs, named_things(given.data))
     write(given.output, texts.words, draw_together(texts.words, vectors, needs), telling)
+    write_general(given.output)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,72 @@
 """A kind head learns to point at what meets a need from states alone, and is written as the service loads it."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from service.decoding.kind_head import KindHeadWeights
+from service.engines.meaning import QuestionMeaning
+from service.engines.protocol import GenerationRequest
+from service.engines.torch.engine import load
+from service.planner.grammar import plan_grammar
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
+from service.settings.engines import EngineConfig
 from service.weights.model_folder import load_kind_head
+from tests.tiny_model import write_tiny_model
+from tests.training.tiny_data import write_data
 from training import kind_head
-from training.kind_head import Words, train_head, train_kind_head, write_kind_head
+from training.data.asked import sentences
+from training.data.own_rows import OwnMix
+from training.kind_head import (
+    Words,
+    add_kind_head,
+    read_words,
+    train_head,
+    train_kind_head,
+    turned_away_of_ours,
+    write_kind_head,
+)
 from training.needs import Need
+from training.settings import KindHeadSettings, TrainingSettings
 
 WIDTH = 8  # of what a head reads: two states of four numbers
 WORDS = Words({"boot": 0, "tent": 1, "need": 2}, torch.eye(3), "0" * 16)
 NEEDS = [Need(("Boots",), "need this"), Need(("Tents",), "need that")] * 200
+
+
+@pytest.mark.parametrize("is_public", [True, False])
+def test_every_recipe_adds_one_to_its_model(tmp_path: Path, is_public: bool) -> None:
+    folder = write_tiny_model(tmp_path / "tiny")
+    data = write_data(tmp_path / "data") if is_public else tmp_path
+    settings = TrainingSettings(
+        data=data,
+        cache=tmp_path / "cache",
+        work=tmp_path / "work",
+        output=tmp_path / "output",
+        kind_head=KindHeadSettings(needs=40, named=6, turned_away=4),
+        source=None if is_public else partial(OwnMix, tmp_path / "rows", "", 0),
+    )
+    add_kind_head(settings, folder)
+
+    served = load(EngineConfig(model_dir=folder, cache_dir=tmp_path, dtype="float32", kinds=True))
+    question = Question.parse("keep my feet dry")
+    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question, shipped_vocabulary()))
+    meaning = QuestionMeaning.unpacked(served.generate(request).meaning)
+    assert meaning is not None
+    assert meaning.space == read_words().space
+    assert len(meaning.direction) == read_words().vectors.shape[1]
+
+
+def test_texts_of_ours_that_are_turned_away_ask_for_no_product() -> None:
+    found = turned_away_of_ours(shipped_vocabulary())
+    assert len(found) > 1000
+    by_text = {text: intent for intent, text in sentences()}
+    assert not any(shipped_vocabulary().intents[by_text[text]].products for text in found)
 
 
 def states_of(count: int) -> torch.Tensor:

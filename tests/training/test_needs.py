@@ -5,14 +5,17 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
 from benchmarks.kinds import QUESTIONS
+from service.planner.shop.meanings import GENERAL_VECTORS
+from shops.meanings import word_vectors
 from tests.training.judged import content_of, has_the_same_words
 from training import needs
-from training.needs import Need, draw_together, places, read_needs, tell_apart
+from training.needs import Need, draw_together, general_categories, places, read_needs, tell_apart
 
 WORDS = ["puddle", "mud", "boot", "tent", "sleep", "outside", "keep", "red", "cheap"]
 NEEDS = [
@@ -52,6 +55,21 @@ def test_words_tell_needs_from_things_and_from_what_is_about_no_product() -> Non
 
     assert min(odds("keep out mud"), odds("sleep outside")) > 0 > max(odds("red boot"), odds("cheap tent"))
     assert odds("keep red") > odds("red keep")  # a need begins with it
+
+
+def test_the_needs_of_a_category_mean_together_what_shops_have_for_them() -> None:
+    vectors = np.eye(len(WORDS), dtype=np.float32)
+    boots, tents = general_categories(WORDS, vectors, NEEDS)
+
+    assert np.flatnonzero(boots).tolist() == [WORDS.index("puddle"), WORDS.index("mud"), WORDS.index("keep")]
+    assert boots[WORDS.index("keep")] == 127  # said in both
+    assert tents[WORDS.index("puddle")] == 0 < tents[WORDS.index("sleep")]
+
+
+def test_the_categories_that_ship_are_those_of_the_vectors_and_needs_that_ship() -> None:
+    numbers, vectors, _ = word_vectors()
+    found = general_categories(list(numbers), vectors.astype(np.float32), read_needs())
+    assert np.abs(np.load(GENERAL_VECTORS).astype(int) - found).max() <= 1
 
 
 def test_a_line_that_is_no_need_under_a_category_is_refused_by_its_number(tmp_path: Path) -> None:

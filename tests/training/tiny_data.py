@@ -48,6 +48,9 @@ def write_data(folder: Path) -> Path:
         for index in range(6)
     ]
     _write(folder / "clinc_train_sample.jsonl.gz", clinc)
+    _write(folder / "bitext_support.jsonl.gz", [{"text": f"where is my order {number}"} for number in range(4)])
+    webshop = {"instruction": "i need a red lamp", "human_queries": ["red lamp"]}
+    _write(folder / "webshop_instructions.jsonl.gz", [webshop] * 4)
     synthetic = [
         _synthetic(leaf, "dev" if leaf == "vases" else "train") for leaf in ("lamps", "kettles", "vases", "rugs")
     ]

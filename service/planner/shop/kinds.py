@@ -117,9 +117,16 @@ class Kinds:
         return [self._category(number) for number in list(dict.fromkeys(numbers))[:most]]
 
     def ranked(self, thing: Thing, most: int) -> list[int]:
-        """Return the numbers of the likeliest categories of one thing, best first; none where none is sure."""
-        if thing.need and (numbers := self._of_need(thing, most)):
-            return numbers
+        """Return the numbers of the likeliest categories of one thing, best first; none where none is sure.
+
+        Of a need that the shop cannot meet the words tell nothing either: they are those of what is near it.
+        """
+        if thing.need and self._meanings is not None:
+            is_met = self._meanings.meets(plain_words(thing.need), thing.pointed)
+            if is_met and (numbers := self._of_need(self._meanings, thing, most)):
+                return numbers
+            if not is_met and thing.is_told:
+                return []
         told, is_named = self.evidence(thing)
         best = nlargest(most, told.items(), key=lambda each: (each[1], -each[0]))
         shares = [(number, share(told, number, self._certainty.sharpness, self._count)) for number, _ in best]
@@ -137,13 +144,11 @@ class Kinds:
         """The name of the space in which a model must point; "" where none can."""
         return self._meanings.space if self._meanings is not None else ""
 
-    def _of_need(self, thing: Thing, most: int) -> list[int]:
+    def _of_need(self, meanings: Meanings, thing: Thing, most: int) -> list[int]:
         """Return the numbers of the categories that a need is about, by meaning and words; none where none is sure."""
-        if self._meanings is None:
-            return []
         told, _ = self.evidence(Thing(thing.need))
         least = _LEAST_OF_NEEDS[thing.is_told]
-        return self._meanings.of_need(plain_words(thing.need), told, least, _PART_OF_BEST, thing.pointed)[:most]
+        return meanings.of_need(plain_words(thing.need), told, least, _PART_OF_BEST, thing.pointed)[:most]
 
     def evidence(self, thing: Thing) -> tuple[Mapping[int, float], bool]:
         """Return how much words tell of each category that they tell of, and whether a thing of the shop is named.

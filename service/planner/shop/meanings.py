@@ -3,8 +3,9 @@
 A text is the sum of its words' vectors, whose lengths say how much each tells (`training.word_vectors`). What its words
 weigh, and the first two once more by their place, says whether it tells a need and names no thing (a logistic
 regression, `training.needs`). A model that has read the question points among the vectors, too
-(`decoding/kind_head.py`). `peakplan shop learn` writes the words into the shop folder beside the vectors of its
-categories, so that both always fit.
+(`decoding/kind_head.py`). Some category of a shop is always the closest one: whether the shop has anything that meets a
+need is told by categories of shops in general, by how near it comes to those that the need is close to. `peakplan shop
+learn` writes the words into the shop folder beside the vectors of its categories, so that both always fit.
 """
 
 import hashlib
@@ -24,12 +25,20 @@ WORDS_FILE: Final = "meanings.marisa"
 VECTORS_FILE: Final = "meanings-words.npy"  # int8, a row for each word by its number in the trie
 KINDS_FILE: Final = "meanings-kinds.npy"  # float32, a row of length 1 for each category by its number
 TELLING_FILE: Final = "meanings-telling.npy"  # float16, a row for each word: anywhere, as the first, as the second
+GENERAL_VECTORS: Final = WORD_VECTORS.with_name("general_categories.npy")  # int8, a row for each; a learner's source
+GENERAL_FILE: Final = "meanings-general.npy"  # float16, a row of length 1 for each category of shops in general
+NEARNESS_FILE: Final = "meanings-nearness.npy"  # float32: the largest cosine of each of those with one of the shop's
 SPACE_FILE: Final = "meanings.json"  # the name of the space that the vectors are in
 _MOST_WORDS: Final = 32  # of a question that are looked up
 _PLACES: Final = 3  # where a word tells of a need: anywhere, first, second
 # What tells of a need: fitted as the shares in kinds.py.
 _CLOSENESS_WEIGHT: Final = 16.0  # of a cosine, in nats
 _WORDS_WEIGHT: Final = 0.1  # of the evidence of words, which say the same thing several times
+# How near a shop must come to what a need is about, a mean over so many categories of shops in general: fitted to the
+# first four sets of benchmarks/kinds_questions.jsonl, asked of the sample shop and of it without what is right.
+_LEAST_NEARNESS: Final = 0.43
+_GENERAL_ASKED: Final = 10
+_KINDS_AT_ONCE: Final = 4096  # whose nearness is computed at once, for the sake of memory
 _SPACE_DIGITS: Final = 16
 _TIMES_CHANCE: Final = 2  # as large as were all categories alike, at least
 
@@ -60,6 +69,12 @@ class Meanings:
         self._telling = _numpy().load(telling, mmap_mode="r") if telling.is_file() else None
         if self._telling is not None and self._telling.shape != (len(self._words) + 1, _PLACES):
             raise ValueError(f"{telling} does not fit its words")
+        # Nor has one that was learnt before there were categories of shops in general: it meets every need.
+        general, nearness = folder / GENERAL_FILE, folder / NEARNESS_FILE
+        self._general = _numpy().load(general, mmap_mode="r") if general.is_file() else None
+        self._nearness = _numpy().load(nearness) if general.is_file() else _numpy().zeros(0)
+        if self._general is not None and self._general.shape != (len(self._nearness), self._kinds.shape[1]):
+            raise ValueError(f"{general} does not fit {NEARNESS_FILE}")
         # Nor has one that was learnt before models pointed among the vectors: no model knows its space.
         space = folder / SPACE_FILE
         self.space = str(json.loads(space.read_text(encoding="utf-8"))["space"]) if space.is_file() else ""
@@ -69,15 +84,31 @@ class Meanings:
 
         `pointed` is where a model points, which adds to the words' direction.
         """
+        direction = self._direction(words, pointed)
+        return None if direction is None else self._kinds @ direction
+
+    def meets(self, words: list[str], pointed: Sequence[float] = ()) -> bool:
+        """Return whether the shop has anything like what meets such a need elsewhere; `pointed` as in `closeness`."""
+        direction = self._direction(words, pointed)
+        if direction is None or self._general is None:
+            return True
+        numpy = _numpy()
+        close = self._general @ direction
+        most = min(_GENERAL_ASKED, len(close))
+        asked = numpy.argpartition(-close, most - 1)[:most]
+        shares = numpy.exp(_CLOSENESS_WEIGHT * (close[asked] - close[asked].max()))
+        return float(shares @ self._nearness[asked] / shares.sum()) >= _LEAST_NEARNESS
+
+    def _direction(self, words: list[str], pointed: Sequence[float]) -> "NDArray[np.float32] | None":
+        """Return where words and a model point together, with length 1; None where nowhere."""
         numpy = _numpy()
         known = [self._words[word] for word in list(dict.fromkeys(words))[:_MOST_WORDS] if word in self._words]
-        summed = self._vectors[known].astype(numpy.float32).sum(0)
+        summed: NDArray[np.float32] = self._vectors[known].astype(numpy.float32).sum(0)
         summed /= float(numpy.linalg.norm(summed)) or 1.0
         if len(pointed) == len(summed):
             summed += numpy.asarray(pointed, numpy.float32)
         length = float(numpy.linalg.norm(summed))
-        found: NDArray[np.float32] | None = self._kinds @ (summed / length) if length else None
-        return found
+        return summed / length if length else None
 
     def tells_need(self, words: list[str]) -> float | None:
         """Return the logarithm of the odds that words (`kinds.plain_words`) tell a need and name no thing, if known."""
@@ -123,10 +154,12 @@ def write_meanings(
     vectors: "NDArray[np.int8]",
     kinds: "NDArray[np.float32]",
     telling: "NDArray[np.float16] | None" = None,
+    general: "NDArray[np.int8] | None" = None,
 ) -> None:
     """Write the files that `Meanings` maps: a vector for each word, and one for each category by its number.
 
     `telling` is how much each word tells of a need, [words + 1, 3]; the last row begins with what holds of any text.
+    `general` has a row for each category of shops in general, in the space of the words.
     """
     numpy = _numpy()
     trie = _tries().Trie(words)
@@ -137,6 +170,13 @@ def write_meanings(
     numpy.save(folder / KINDS_FILE, kinds.astype(numpy.float32))
     if telling is not None:
         numpy.save(folder / TELLING_FILE, telling[[*order, len(words)]])
+    if general is not None:
+        units = general.astype(numpy.float32)
+        units /= numpy.maximum(numpy.linalg.norm(units, axis=1, keepdims=True), 1e-9)
+        chunks = (kinds[first : first + _KINDS_AT_ONCE] for first in range(0, len(kinds), _KINDS_AT_ONCE))
+        nearness = numpy.max([(units @ chunk.T).max(1) for chunk in chunks], axis=0)
+        numpy.save(folder / GENERAL_FILE, units.astype(numpy.float16))
+        numpy.save(folder / NEARNESS_FILE, nearness.astype(numpy.float32))
     (folder / SPACE_FILE).write_text(json.dumps({"space": space_of(words, vectors)}) + "\n", encoding="utf-8")
 
 

@@ -55,6 +55,8 @@ def test_the_rules_say_nothing_that_plan_text_could_not(question: Question) -> N
         ("can I talk to a human", "contact_agent", ["help"]),
         ("I want to file a complaint", "feedback", ["help"]),
         ("what's the weather like tomorrow?", "out_of_scope", []),
+        ("my boyfriend snores, do i leave him", "out_of_scope", []),
+        ("backpack for my boyfriend, 3 stars and up", "find_product", ["catalog"]),
     ],
 )
 def test_intents(query: str, intent: str, sources: list[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from service.engines.meaning import QuestionMeaning
 from service.planner.making.in_shop import with_kinds
@@ -18,7 +19,16 @@ from service.planner.reading import readers
 from service.planner.reading.conversation import Conversation
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import Kinds, Thing, write_kinds
-from service.planner.shop.meanings import KINDS_FILE, TELLING_FILE, VECTORS_FILE, Meanings, space_of, write_meanings
+from service.planner.shop.meanings import (
+    GENERAL_FILE,
+    KINDS_FILE,
+    NEARNESS_FILE,
+    TELLING_FILE,
+    VECTORS_FILE,
+    Meanings,
+    space_of,
+    write_meanings,
+)
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.shop.test_in_shop import write_folder
 from tests.planner.shop.test_kinds import CATEGORIES, CERTAINTY, NAMES, WORDS
@@ -34,6 +44,7 @@ VECTORS = {
 TELLING = np.array(
     [[2, 0, 0], [1, 0, 0], [0.5, 3, 0], [0, 0, 0], [0, 0, 4], [-2, 0, 0], [-1, 0, 0]], np.float16
 )  # last: of any text
+GENERAL = np.array([[0, 127, 0], [0, 0, 127]], np.int8)  # rain boots and tents, of which shops have some
 OF_KINDS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, -1]], np.float32)  # hiking boots, rain boots, tents, ...
 
 
@@ -123,6 +134,36 @@ def test_the_plan_of_a_need_names_kinds_and_that_of_an_absent_thing_does_not(fol
     assert kinds_of("where is my order") == []
 
 
+def write_without_rain_boots(folder: Path, general: NDArray[np.int8] | None) -> Kinds:
+    far = np.array([[1, 0, 0], [0.9, 0.3, 0.3], [0, 0, 1], [0, 0, -1]], np.float32)  # the second is the nearest of them
+    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), far, TELLING, general)
+    return Kinds(folder)
+
+
+def told_kinds(kinds: Kinds, need: str, pointed: tuple[float, ...] = ()) -> list[str]:
+    return [kind.name for kind in kinds.of([Thing(need, (), need, True, pointed)], 3)]
+
+
+def test_a_need_that_nothing_in_the_shop_meets_leads_nowhere(folder: Path) -> None:
+    without, with_general = write_without_rain_boots(folder, None), write_without_rain_boots(folder, GENERAL)
+
+    assert told_kinds(without, "puddle mud") == ["Rain Boots"]  # the closest there is
+    assert told_kinds(with_general, "puddle mud") == []
+    assert told_kinds(with_general, "sleep") == ["Tents"]
+    assert told_kinds(with_general, "puddle mud", (0.0, 0.0, 9.0)) == ["Tents"]  # where the model points elsewhere
+    assert told_kinds(with_general, "sleep", (0.0, 9.0, 0.0)) == []
+
+
+def test_how_near_a_shop_comes_is_the_same_however_many_categories_it_has(folder: Path) -> None:
+    write_without_rain_boots(folder, GENERAL)
+    few = np.load(folder / NEARNESS_FILE)
+    many = np.tile(np.array([[0.9, 0.3, 0.3], [0, 0, 1]], np.float32), (5000, 1))
+    vectors = np.array(list(VECTORS.values()), np.int8)
+    write_meanings(folder, list(VECTORS), vectors, many, TELLING, GENERAL)
+    assert np.load(folder / NEARNESS_FILE) == pytest.approx(few)
+    assert few == pytest.approx([0.3, 1.0])
+
+
 def by_model(question: str, meaning: QuestionMeaning | None, intent: str = "out_of_scope") -> Plan:
     draft = PlanDraft("keyword", intent)
     return plan_from_draft(draft, Conversation(Question.parse(question)), shipped_vocabulary(), meaning)
@@ -179,6 +220,12 @@ def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
     np.save(folder / TELLING_FILE, np.zeros((len(VECTORS), 3), np.float16))
     seal(folder, {"products": 100})
     with pytest.raises(ShopFolderError, match=TELLING_FILE):
+        ShopFolder.load(folder)
+
+    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), OF_KINDS, TELLING, GENERAL)
+    np.save(folder / GENERAL_FILE, np.zeros((3, 3), np.float16))
+    seal(folder, {"products": 100})
+    with pytest.raises(ShopFolderError, match=GENERAL_FILE):
         ShopFolder.load(folder)
 
     (folder / KINDS_FILE).unlink()
