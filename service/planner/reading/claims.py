@@ -1,4 +1,4 @@
-"""What a number beside a price phrase may be instead of a price: a measure, a size, a model, an age."""
+"""What a number beside a price phrase may be instead of a price: a measure, a size, a model, an age, a year."""
 
 from typing import Final
 
@@ -6,6 +6,7 @@ from service.planner.reading.amounts import Amount
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.tokens import BREAKS, Words
 
+_YEARS: Final = range(1600, 2036)
 _AGES: Final = range(18, 91)
 _CHILD_AGES: Final = range(13)
 _LEAST_BEYOND_NAMES: Final = 1000  # "iphone 15 max 512" is a phone, "ipad max 2000" a price
@@ -17,9 +18,12 @@ class Claims:
     """Judges the numbers of utterances in one language that have no currency."""
 
     def __init__(self, data: LanguageData) -> None:
+        self._others = data.trie("price.not.money")
+        self._topics = data.words("word.price.topics")
         self._tail = data.trie("price.tail")
         self._units = data.words("word.units") | data.words("word.counted")
         self._weak_units = data.words("word.units.weak")
+        self._after_weak_units = data.words("word.units.weak.before")
         self._labels = data.words("word.labels")
         self._names = data.words("word.price.names")
         self._name_cues = [[], *([cue] for cue in data.words("word.price.names.cues"))]
@@ -35,8 +39,8 @@ class Claims:
         text = words.at(at)
         if at == amount.end and text[:1].isalpha() and words.touches(at - 1):
             return True  # "50s", "5w30", "64gb"
-        if text in self._weak_units:  # "20 in", but "under 35 in black"
-            return at + 1 >= len(words.texts)
+        if text in self._weak_units:  # "20 in", "20 in wide", but "under 35 in black"
+            return at + 1 >= len(words.texts) or words.at(at + 1) in self._after_weak_units
         return text in self._units or (text in _SIZE_MARKS and (text in _APART or words.touches(at - 1)))
 
     def is_labelled(self, words: Words, first: int) -> bool:
@@ -64,6 +68,10 @@ class Claims:
             return amount.value in _AGES
         return not people.isdisjoint(self._children) and amount.value in _CHILD_AGES
 
+    def is_off(self, words: Words, amount: Amount) -> bool:
+        """Tell whether the amount is not the product's price: "20 € de descuento", "$50 gift card"."""
+        return words.at(amount.end) in self._others.starts and self._others.match(words, amount.end) is not None
+
     def ends(self, words: Words, end: int, taken: frozenset[int]) -> bool:
         """Tell whether a phrase may end before a token."""
         text = words.at(end)
@@ -74,3 +82,10 @@ class Claims:
             or text in self._followers
             or self._tail.match(words, end) is not None
         )
+
+    def is_year(self, words: Words, first: int, amount: Amount) -> bool:
+        """Tell whether the number is of what a title is about: "book about 1944"."""
+        return amount.value in _YEARS and not self._topics.isdisjoint(words.texts[:first])
+
+    def are_years(self, low: Amount, high: Amount) -> bool:
+        return low.value in _YEARS and high.value in _YEARS

@@ -102,26 +102,34 @@ class Conversation:
         """Tell whether anything can refuse words `first` to `last`: what a model says to be refused may be wanted.
 
         A word of denial must stand before them in their utterance, in a later one, or after them where it refuses
-        nothing else: in "off-white, not sheer" nothing does.
+        nothing else: in "off-white, not sheer" nothing does, nor in "no, the black one".
         """
         own = self.question.words[first].utterance
         return any(
-            first <= index <= last or utterance > own or (utterance == own and refuses_from <= last)
-            for index, utterance, refuses_from in self._denials
+            first <= index <= last
+            or (not is_answer and (utterance > own or (utterance == own and refuses_from <= last)))
+            for index, utterance, refuses_from, is_answer in self._denials
         )
 
     @cached_property
-    def _denials(self) -> list[tuple[int, int, int]]:
-        """Words of denial: index, utterance, from which word on one refuses (-1: nothing)."""
+    def _denials(self) -> list[tuple[int, int, int, bool]]:
+        """Words of denial: index, utterance, from which word on one refuses (-1: nothing), whether it only answers."""
         refuses_from: dict[int, int] = {}
         for refusal in self.refusals:
             for index in refusal.words:
                 refuses_from[index] = max(refusal.words.start, refuses_from.get(index, -1))
         return [
-            (index, word.utterance, refuses_from.get(index, -1))
+            (index, word.utterance, refuses_from.get(index, -1), self._is_answer(index))
             for index, word in enumerate(self.question.words)
             if denies(word.text)
         ]
+
+    def _is_answer(self, index: int) -> bool:
+        """Tell whether a word is the "no" of "no, the black one"."""
+        word = self.question.words[index]
+        is_first = index == 0 or self.question.words[index - 1].utterance < word.utterance
+        after = self.question.utterances[word.utterance][word.end : word.end + 1]
+        return is_first and word.utterance > 0 and word.text in lists.ANSWERS and after in (",", ".", "!")
 
     def words_in(self, utterance: int, span: tuple[int, int]) -> range:
         """Return the indices of the words that a span of an utterance touches."""

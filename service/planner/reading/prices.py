@@ -13,11 +13,13 @@ from service.planner.reading.tokens import Words
 
 AROUND: Final = 0.2  # "around 100" is 80 to 120, as the contract of plan version 2 says
 _LEAST_BARE: Final = 10  # "max 8" and "ab 3" are hardly prices
+_LEAST_RANGE: Final = 100  # without a cue: "tv 300-500" is a price, "boys 10-12" is not
 _NEAR_BY: Final = 4  # tokens
 _HIGH, _LOW, _NEAR, _BETWEEN, _FROM = "price.high", "price.low", "price.around", "price.between", "price.from"
 _WEAK, _OTHER = "price.weak", "price.other"
 _MONEY: Final = ".money"  # ends the name of a section whose cues need a currency: "from 50 bucks"
 _DASHES: Final = ("-", "–", "—", "~", "/")
+_BESIDE_BREAKS: Final = frozenset((":", "="))
 
 
 class PricePhrase(NamedTuple):
@@ -102,13 +104,17 @@ class _Reading:
         words, claims = self._words, self._language._claims
         cue = self._cue(low.first)
         is_told = cue is not None and (cue.kind in (_BETWEEN, _FROM, _LOW, _WEAK) or cue.is_soft)
-        if not self._is_joined(low, high, is_told=is_told):
+        if not self._is_joined(low, high, is_told=is_told) or claims.is_off(words, high):
             return None
         if claims.measures(words, low) or claims.measures(words, high):
             return None
+        is_surely_told = is_told and cue is not None and cue.kind != _WEAK
         if not (low.is_money or high.is_money):
-            is_surely_told = is_told and cue is not None and cue.kind != _WEAK
-            if not is_surely_told or min(low.value, high.value) < _LEAST_BARE or not self._ends(high.end):
+            if is_surely_told:
+                is_price = min(low.value, high.value) >= _LEAST_BARE and self._ends(high.end)
+            else:
+                is_price = self._is_bare_range(low, high)
+            if not is_price:
                 return None
         if not is_told and claims.is_labelled(words, low.first):
             return None
@@ -126,10 +132,23 @@ class _Reading:
         is_bound = second is not None and is_told and second[1] in (_HIGH, _WEAK)
         return is_bound and second is not None and high.first - second[0] - low.end <= 1  # "desde 50 euros hasta 80"
 
+    def _is_bare_range(self, low: Amount, high: Amount) -> bool:
+        """Match "tv 300-500": two round numbers without another reading, at the end of a text."""
+        values = (low.value, high.value)
+        before = self._words.at(low.first - 1)
+        return (
+            all(value >= _LEAST_RANGE and value % 10 == 0 for value in values)
+            and before.isalpha()
+            and max(values) <= 10 * min(values)
+            and self._ends(high.end)
+            and not self._language._claims.are_years(low, high)
+            and not self._language._claims.is_name(self._words, low.first, low.first)
+        )
+
     def _bound(self, amount: Amount) -> PricePhrase | None:
         """Match "menos de 50", "ab 20 €", "environ 30 euros", "50 o menos"."""
         words, claims = self._words, self._language._claims
-        if claims.measures(words, amount):
+        if claims.is_off(words, amount) or claims.measures(words, amount):
             return None
         cue = self._cue(amount.first)
         has_after = words.at(amount.end) in self._language._after.starts
@@ -159,6 +178,8 @@ class _Reading:
             return False
         if claims.is_age(words, cue.first, amount, is_lower=cue.kind == _LOW):
             return False
+        if cue.kind == _NEAR and claims.is_year(words, cue.first, amount):
+            return False
         return cue.kind == _HIGH or self._ends(amount.end)
 
     def _cue(self, end: int) -> _Cue | None:
@@ -171,7 +192,7 @@ class _Reading:
                 if found and language._claims.is_name(self._words, at - match[0], at):
                     break
                 at, kind = at - match[0], match[1]
-            elif texts[at - 1] in language._fill:
+            elif texts[at - 1] in language._fill or texts[at - 1] in _BESIDE_BREAKS:
                 at -= 1
                 continue
             else:
@@ -208,7 +229,7 @@ class _Reading:
         return self._language._claims.ends(self._words, end, self._taken)
 
     def _is_lone(self, amount: Amount) -> bool:
-        if not amount.is_money or amount.value <= 0:
+        if not amount.is_money or amount.value <= 0 or self._language._claims.is_off(self._words, amount):
             return False
         written = self._words.source[slice(*self._words.span(amount.first, amount.first + 1))]
         return not (written.islower() and money.code_of(written) is not None)  # "sneakers eur 42"
@@ -233,9 +254,12 @@ class _Reading:
         while first > floor:
             is_lead = self._words.at(first - 1) in language._lead.starts
             match = language._lead.match(self._words, first - 1) if is_lead else None
-            if match is None or first - match[0] < floor:
+            if match and first - match[0] >= floor:
+                first -= match[0]
+            elif self._words.texts[first - 1] in _BESIDE_BREAKS:
+                first -= 1
+            else:
                 break
-            first -= match[0]
         return price._replace(first=first, end=end)
 
 

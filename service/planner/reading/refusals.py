@@ -10,7 +10,7 @@ from service.planner.reading.language_data import LanguageData
 from service.planner.reading.tokens import BREAKS, Words, is_number
 from service.planner.reading.values import Values
 
-CUES: Final = ("refuse", "refuse.known", "refuse.exact")
+CUES: Final = ("refuse", "refuse.known", "refuse.one", "refuse.exact")
 _MOST_VALUES: Final = 6
 _LONGEST_NOUN: Final = 5  # letters of a thing that ends like a deed: "ring", "icing"
 _PLAIN: Final = frozenset(("color", "material"))
@@ -45,6 +45,7 @@ class Refusals:
         self.tail = data.words("word.refuse.tail")
         self.wishes = data.words("word.refuse.wishes")
         self.deeds = tuple(data.words("word.refuse.deeds"))
+        self.things = data.words("word.refuse.things.in.ing")
 
     def read(self, words: Words, first: int, length: int, taken: set[int], label: str) -> RefusedTokens | None:
         """Return the refusal of a cue of `length` tokens, a phrase of the section `label`.
@@ -58,7 +59,7 @@ class _Refusal:
     """One refusal of one text.
 
     A cue of "refuse.known" is also a plain "no" and refuses only what is known: a brand, a color, a material. After one
-    of "refuse.exact", a color or material is all that is refused: "not black shoes".
+    of "refuse.exact", a color or material is all that is refused: "not black shoes". "refuse.one" takes one word.
     """
 
     def __init__(self, language: Refusals, words: Words, taken: set[int], label: str) -> None:
@@ -67,6 +68,7 @@ class _Refusal:
         self._taken = taken
         self._known = label == "refuse.known"
         self._exact = label == "refuse.exact"
+        self._one = label == "refuse.one"
 
     def read(self, first: int, at: int) -> RefusedTokens | None:
         words, language = self._words, self._language
@@ -91,7 +93,8 @@ class _Refusal:
 
     def _is_deed(self, first: int, after: str) -> bool:
         """Tell whether a refusal says how rather than what: "without drilling"."""
-        return self._words.at(first) == "without" and len(after) > _LONGEST_NOUN
+        is_thing = after in self._language.things or len(after) <= _LONGEST_NOUN
+        return self._words.at(first) == "without" and not is_thing
 
     def _is_meant(self, value: tuple[int, int], *, is_listed: bool) -> bool:
         """Tell whether a value is refused, and no wish that only follows: "without laces and waterproof"."""
@@ -117,7 +120,11 @@ class _Refusal:
             return (first, known) if self._taken.isdisjoint(range(first, known)) else None
         while at - first < language.most_words and self._is_content(at, first):
             at += 1
-        return (first, at) if at > first else None
+        while at > first and self._is_trailing(at - 1):
+            at -= 1
+        if at == first:
+            return None
+        return first, first + 1 if self._one else at
 
     def _known_end(self, first: int) -> int:
         """Return the end of a known value that is all that is refused; 0 where a value goes on."""
@@ -129,6 +136,10 @@ class _Refusal:
         while self._exact and values.facet_at(words, end) in _PLAIN and (length := values.length_at(words, end)):
             end += length
         return end if end > first and words.at(end) != "-" else 0
+
+    def _is_trailing(self, at: int) -> bool:
+        text, before = self._words.at(at), self._words.at(at - 1)
+        return text in ("-", "'", '"', "&", "+") or (text in self._language.tail and before != "-")
 
     def _is_content(self, at: int, first: int) -> bool:
         words, language, text = self._words, self._language, self._words.at(at)

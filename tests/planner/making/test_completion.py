@@ -242,6 +242,8 @@ def test_talk_has_no_closed_phrases() -> None:
          {"type": ["curtains"], "color": ["off-white"]}, {"feature": ["sheer"]}),
         (("wool scarf, not red", "in red"), " find Type scarf Not Color red Any",
          {"type": ["scarf"], "color": ["red"]}, {}),
+        (("desk with a lamp", "no, the black one"), " find Type desk Not Color black Any",
+         {"type": ["desk"], "color": ["black"]}, {}),
         (("shoes not nike", "what about nike"), " find Type shoes Not Brand nike Any",
          {"type": ["shoes"], "brand": ["nike"]}, {}),
         (("sofa, grey, no leather", "in leather"), " find Type sofa Not Material leather Any",

@@ -18,6 +18,7 @@ CONDITIONS = frozenset(PHRASES.phrases("facet.condition"))
 OCCASIONS = PHRASES.words("word.occasions")
 FEATURES = frozenset(PHRASES.phrases("facet.feature"))
 NEGATIONS = PHRASES.words("word.negations")
+ANSWERS = frozenset(("no", "nope", "nah"))  # which answer what was shown, before a mark
 _DENIES = PHRASES.words("word.denies")
 LINKS = PHRASES.words("word.links")
 ARTICLES = PHRASES.words("word.articles")
