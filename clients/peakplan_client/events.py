@@ -5,6 +5,7 @@ sent again with the same `event_id` until the service has them, which keeps each
 """
 
 import contextlib
+import json
 import logging
 import threading
 import time
@@ -15,7 +16,8 @@ from typing import Any, Self
 
 import httpx
 
-from peakplan_client.body import ENCODINGS
+from peakplan_client.body import ENCODINGS, read_body
+from peakplan_client.calls import urls
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +37,16 @@ class EventSender:
         most_waiting: int = 10_000,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Take endpoints in order of preference, and how many events may wait for a service that is down."""
-        given = [endpoints] if isinstance(endpoints, str) else list(endpoints)
-        self._urls = [url.rstrip("/") + "/outcomes" for url in given]
-        if not self._urls:
-            raise ValueError("no endpoint is given")
-        headers = {"accept-encoding": ENCODINGS, "user-agent": "peakplan-client"}
+        """Take endpoints in order of preference, and how many events may wait for a service that is down.
+
+        Raises ValueError where there is no endpoint.
+        """
+        self._urls = [f"{url}/outcomes" for url in urls(endpoints)]
+        headers = {"accept-encoding": ENCODINGS, "content-type": "application/json", "user-agent": "peakplan-client"}
         if token:
             headers["authorization"] = f"Bearer {token}"
         self._http = httpx.Client(headers=headers, transport=transport, timeout=_TIMEOUT_SECONDS)
-        self._waiting: deque[dict[str, Any]] = deque()
+        self._waiting: deque[bytes] = deque()
         self._most_waiting = most_waiting
         self._changed = threading.Condition()
         self._ends_at: float | None = None
@@ -54,13 +56,17 @@ class EventSender:
         self._thread.start()
 
     def put(self, event: Mapping[str, Any]) -> bool:
-        """Take an event as UBI has it; return whether there was room. It gets an `event_id` where it has none."""
+        """Take an event as UBI has it; return whether there was room. It gets an `event_id` where it has none.
+
+        Raises TypeError or ValueError where it is no JSON: the thread has nobody to tell.
+        """
         named = {"event_id": uuid.uuid4().hex, **event}
+        written = json.dumps(named, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         with self._changed:
             if self._ends_at is not None or len(self._waiting) + self._sending >= self._most_waiting:
                 self._drop(1, "the service is down or slow")
                 return False
-            self._waiting.append(named)
+            self._waiting.append(written)
             self._changed.notify()
         return True
 
@@ -90,7 +96,7 @@ class EventSender:
             self._send(batch)
             self._sending = 0
 
-    def _send(self, batch: list[dict[str, Any]]) -> None:
+    def _send(self, batch: list[bytes]) -> None:
         """Send until the service has the events or says that it never will."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -105,15 +111,14 @@ class EventSender:
                 self._changed.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _is_done(self, url: str, batch: list[dict[str, Any]]) -> bool:
+    def _is_done(self, url: str, batch: list[bytes]) -> bool:
         try:
-            answer = self._http.post(url, json=batch)
+            with self._http.stream("POST", url, content=b"[%b]" % b",".join(batch)) as answer:
+                body = read_body(answer, time.monotonic() + _TIMEOUT_SECONDS)
         except httpx.HTTPError:
             return False
         if answer.status_code == httpx.codes.ACCEPTED:
-            refused: list[Any] = []
-            with contextlib.suppress(ValueError, AttributeError):
-                refused = answer.json().get("refused", [])
+            refused = _refused(body)
             self.sent += len(batch) - len(refused)
             self._refuse(refused)
             return True
@@ -123,7 +128,7 @@ class EventSender:
             for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
                 self._send(half)
             return True
-        self._refuse([answer.text[:500]] * len(batch))
+        self._refuse([body[:500].decode("utf-8", "replace")] * len(batch))
         return True
 
     def _refuse(self, told: Sequence[Any]) -> None:
@@ -135,3 +140,11 @@ class EventSender:
         self.dropped += count
         if self.dropped.bit_length() > (self.dropped - count).bit_length():  # the first, and then ever more rarely
             logger.warning("events dropped: %d by now, because %s", self.dropped, why)
+
+
+def _refused(body: bytes) -> list[Any]:
+    """Return what the service refuses of a list; an older one, or what stands before it, says nothing of that."""
+    with contextlib.suppress(ValueError, AttributeError):
+        refused = json.loads(body).get("refused")
+        return refused if isinstance(refused, list) else []
+    return []

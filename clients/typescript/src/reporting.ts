@@ -1,5 +1,7 @@
 /** What happened after plans, sent behind a shop's back: nobody waits, and nothing is sent twice as two events. */
 
+import { textOf } from "./body.js";
+import { addresses } from "./call.js";
 import type { components } from "./schema.js";
 
 /** An event as OpenSearch's User Behavior Insights names it, with a plan's `request_id` as `query_id`. */
@@ -33,29 +35,28 @@ export class EventSender {
   readonly #headers: Record<string, string>;
   readonly #fetch: typeof fetch;
   readonly #mostWaiting: number;
-  readonly #waiting: ShopperEvent[] = [];
+  readonly #waiting: string[] = [];
   #sending = 0;
   #endsAt: number | undefined;
   #working: Promise<void> | undefined;
   #wake: () => void = () => undefined;
 
-  /** Take endpoints in order of preference. Throws TypeError where there is none. */
+  /** Take endpoints in order of preference. Throws TypeError for what is no address. */
   constructor(endpoints: string | readonly string[], options: EventSenderOptions = {}) {
-    this.#urls = (typeof endpoints === "string" ? [endpoints] : endpoints).map((url) => `${url.replace(/\/+$/, "")}/outcomes`);
-    if (!this.#urls.length) throw new TypeError("no endpoint is given");
+    this.#urls = addresses(endpoints).map((url) => `${url}/outcomes`);
     this.#headers = { "content-type": "application/json" };
     if (options.token) this.#headers["authorization"] = `Bearer ${options.token}`;
     this.#fetch = options.fetch ?? ((...given) => globalThis.fetch(...given));
     this.#mostWaiting = options.mostWaiting ?? 10_000;
   }
 
-  /** Take an event; return whether there was room. It gets an `event_id` where it has none. */
+  /** Take an event; return whether there was room. It gets an `event_id` where it has none. Throws where it is no JSON. */
   put(event: ShopperEvent): boolean {
     if (this.#endsAt !== undefined || this.#waiting.length + this.#sending >= this.#mostWaiting) {
       this.dropped += 1;
       return false;
     }
-    this.#waiting.push({ event_id: newId(), ...event });
+    this.#waiting.push(JSON.stringify({ event_id: newId(), ...event }));
     this.#working ??= Promise.resolve().then(() => this.#work());
     return true;
   }
@@ -77,7 +78,7 @@ export class EventSender {
     this.#working = undefined;
   }
 
-  async #send(batch: ShopperEvent[]): Promise<void> {
+  async #send(batch: string[]): Promise<void> {
     for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       for (const url of this.#urls) if (await this.#isDone(url, batch)) return;
       const left = (this.#endsAt ?? Infinity) - performance.now();
@@ -95,18 +96,18 @@ export class EventSender {
     }
   }
 
-  async #isDone(url: string, batch: ShopperEvent[]): Promise<boolean> {
+  async #isDone(url: string, batch: string[]): Promise<boolean> {
     let response: Response;
     let refused = batch.length;
     try {
       response = await this.#fetch(url, {
         method: "POST",
         headers: this.#headers,
-        body: JSON.stringify(batch),
+        body: `[${batch.join(",")}]`,
         keepalive: true,
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });
-      const text = await response.text();
+      const text = await textOf(response);
       if (response.status === 202) refused = refusedOf(text);
     } catch {
       return false;

@@ -42,6 +42,15 @@ test("what the service never takes is counted, and what is too long goes in halv
   assert.deepEqual([sender.sent, sender.dropped, sender.refused, got.length], [32, 0, 32, 32]);
 });
 
+test("what is no JSON is refused at once, and the others arrive", async () => {
+  const { got, fetch } = service();
+  const sender = new EventSender("http://service", { fetch });
+  assert.throws(() => sender.put({ ...CLICK, message: 1n }), TypeError);
+  sender.put(CLICK);
+  await sender.close(60_000);
+  assert.deepEqual([sender.sent, sender.dropped, got.length], [1, 0, 1]);
+});
+
 test("what finds no room or no time is counted, and nobody waits", async () => {
   const { fetch } = service(...Array(1000).fill(503));
   const sender = new EventSender("http://service", { mostWaiting: 10, fetch });
@@ -50,7 +59,7 @@ test("what finds no room or no time is counted, and nobody waits", async () => {
   await sender.close(0);
   assert.deepEqual([sender.sent, sender.dropped], [0, 30]);
   assert.equal(sender.put(CLICK), false, "after the end");
-  assert.throws(() => new EventSender([]), TypeError);
+  for (const none of [[], "localhost:8080"]) assert.throws(() => new EventSender(none), TypeError);
 });
 
 test("a real service keeps them", { skip: !process.env.PEAKPLAN_KEEPS_EVENTS && "PEAKPLAN_KEEPS_EVENTS names none" }, async () => {
