@@ -37,16 +37,13 @@ class EventSender:
         most_waiting: int = 10_000,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Take endpoints in order of preference, and how many events may wait for a service that is down.
-
-        Raises ValueError where there is no endpoint.
-        """
+        """Take endpoints in order of preference, and how many events may wait for a service that is down."""
         self._urls = [f"{url}/outcomes" for url in urls(endpoints)]
-        headers = {"accept-encoding": ENCODINGS, "content-type": "application/json", "user-agent": "peakplan-client"}
+        headers = {"accept-encoding": ENCODINGS, "user-agent": "peakplan-client"}
         if token:
             headers["authorization"] = f"Bearer {token}"
         self._http = httpx.Client(headers=headers, transport=transport, timeout=_TIMEOUT_SECONDS)
-        self._waiting: deque[bytes] = deque()
+        self._waiting: deque[dict[str, Any]] = deque()
         self._most_waiting = most_waiting
         self._changed = threading.Condition()
         self._ends_at: float | None = None
@@ -56,17 +53,13 @@ class EventSender:
         self._thread.start()
 
     def put(self, event: Mapping[str, Any]) -> bool:
-        """Take an event as UBI has it; return whether there was room. It gets an `event_id` where it has none.
-
-        Raises TypeError or ValueError where it is no JSON: the thread has nobody to tell.
-        """
+        """Take an event as UBI has it; return whether there was room. It gets an `event_id` where it has none."""
         named = {"event_id": uuid.uuid4().hex, **event}
-        written = json.dumps(named, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
         with self._changed:
             if self._ends_at is not None or len(self._waiting) + self._sending >= self._most_waiting:
                 self._drop(1, "the service is down or slow")
                 return False
-            self._waiting.append(written)
+            self._waiting.append(named)
             self._changed.notify()
         return True
 
@@ -96,7 +89,7 @@ class EventSender:
             self._send(batch)
             self._sending = 0
 
-    def _send(self, batch: list[bytes]) -> None:
+    def _send(self, batch: list[dict[str, Any]]) -> None:
         """Send until the service has the events or says that it never will."""
         pause = _FIRST_PAUSE_SECONDS
         while True:
@@ -111,9 +104,9 @@ class EventSender:
                 self._changed.wait(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
-    def _is_done(self, url: str, batch: list[bytes]) -> bool:
+    def _is_done(self, url: str, batch: list[dict[str, Any]]) -> bool:
         try:
-            with self._http.stream("POST", url, content=b"[%b]" % b",".join(batch)) as answer:
+            with self._http.stream("POST", url, json=batch) as answer:
                 body = read_body(answer, time.monotonic() + _TIMEOUT_SECONDS)
         except httpx.HTTPError:
             return False

@@ -209,13 +209,3 @@ def test_an_event_keeps_its_own_id_and_a_sender_needs_an_endpoint() -> None:
     for none in ([], "localhost:8080", ["http://a", ""]):
         with pytest.raises(ValueError, match="no endpoint"):
             EventSender(none)
-
-
-@pytest.mark.parametrize("wrong", [object(), float("nan"), "\ud800"])
-def test_an_event_that_is_no_json_is_refused_at_once_and_the_others_arrive(wrong: Any) -> None:
-    """The thread once ended with it, and no event was sent any more."""
-    with EventSender("http://a", transport=httpx.MockTransport(accept)) as sender:
-        with pytest.raises((TypeError, ValueError)):
-            sender.put({"message": wrong})
-        sender.put({"message": "é"})
-    assert (sender.sent, sender.dropped) == (1, 0)

@@ -35,7 +35,7 @@ export class EventSender {
   readonly #headers: Record<string, string>;
   readonly #fetch: typeof fetch;
   readonly #mostWaiting: number;
-  readonly #waiting: string[] = [];
+  readonly #waiting: ShopperEvent[] = [];
   #sending = 0;
   #endsAt: number | undefined;
   #working: Promise<void> | undefined;
@@ -50,13 +50,13 @@ export class EventSender {
     this.#mostWaiting = options.mostWaiting ?? 10_000;
   }
 
-  /** Take an event; return whether there was room. It gets an `event_id` where it has none. Throws where it is no JSON. */
+  /** Take an event; return whether there was room. It gets an `event_id` where it has none. */
   put(event: ShopperEvent): boolean {
     if (this.#endsAt !== undefined || this.#waiting.length + this.#sending >= this.#mostWaiting) {
       this.dropped += 1;
       return false;
     }
-    this.#waiting.push(JSON.stringify({ event_id: newId(), ...event }));
+    this.#waiting.push({ event_id: newId(), ...event });
     this.#working ??= Promise.resolve().then(() => this.#work());
     return true;
   }
@@ -78,7 +78,7 @@ export class EventSender {
     this.#working = undefined;
   }
 
-  async #send(batch: string[]): Promise<void> {
+  async #send(batch: ShopperEvent[]): Promise<void> {
     for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       for (const url of this.#urls) if (await this.#isDone(url, batch)) return;
       const left = (this.#endsAt ?? Infinity) - performance.now();
@@ -96,14 +96,14 @@ export class EventSender {
     }
   }
 
-  async #isDone(url: string, batch: string[]): Promise<boolean> {
+  async #isDone(url: string, batch: ShopperEvent[]): Promise<boolean> {
     let response: Response;
     let refused = batch.length;
     try {
       response = await this.#fetch(url, {
         method: "POST",
         headers: this.#headers,
-        body: `[${batch.join(",")}]`,
+        body: JSON.stringify(batch),
         keepalive: true,
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });

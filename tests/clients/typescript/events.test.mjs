@@ -42,15 +42,6 @@ test("what the service never takes is counted, and what is too long goes in halv
   assert.deepEqual([sender.sent, sender.dropped, sender.refused, got.length], [32, 0, 32, 32]);
 });
 
-test("what is no JSON is refused at once, and the others arrive", async () => {
-  const { got, fetch } = service();
-  const sender = new EventSender("http://service", { fetch });
-  assert.throws(() => sender.put({ ...CLICK, message: 1n }), TypeError);
-  sender.put(CLICK);
-  await sender.close(60_000);
-  assert.deepEqual([sender.sent, sender.dropped, got.length], [1, 0, 1]);
-});
-
 test("what finds no room or no time is counted, and nobody waits", async () => {
   const { fetch } = service(...Array(1000).fill(503));
   const sender = new EventSender("http://service", { mostWaiting: 10, fetch });
