@@ -130,7 +130,7 @@ class Events:
         self._read += len(raw)
         if self._read > _MAX_BYTES:
             raise UnexpectedAnswerError(f"{self._url} answered more than {_MAX_BYTES} bytes.")
-        *blocks, self._rest = (self._rest + raw.replace(b"\r\n", b"\n")).split(b"\n\n")
+        *blocks, self._rest = (self._rest + raw).replace(b"\r\n", b"\n").split(b"\n\n")
         for block in blocks:
             fields = [line.partition(b":") for line in block.split(b"\n")]
             name = b"".join(value.strip() for field, _, value in fields if field == b"event").decode("ascii", "replace")

@@ -1,10 +1,12 @@
 """An answer's body as it arrives, never larger than its limit: also not once it is decompressed."""
 
+import time
 import zlib
 
 import httpx
 
 ENCODINGS = "gzip, deflate"  # what is asked for, and read
+MOST_BYTES = 1 << 20
 _EITHER = zlib.MAX_WBITS | 32  # zlib finds out which of the two it is
 
 
@@ -32,3 +34,18 @@ class Body:
 
     def whole(self) -> bytes:
         return bytes(self._read)
+
+
+def read_body(response: httpx.Response, until: float) -> bytes:
+    """Return a streamed response's body, which has to end `until` then on the monotonic clock.
+
+    Raises httpx.RequestError.
+    """
+    if response.is_stream_consumed:  # the whole answer of a test's transport
+        return response.content
+    body = Body(response.headers, MOST_BYTES)
+    for chunk in response.iter_raw():
+        body.add(chunk)
+        if time.monotonic() > until:
+            raise httpx.ReadTimeout("the answer does not end")
+    return body.whole()

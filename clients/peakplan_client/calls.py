@@ -7,7 +7,7 @@ pause, and never past the call's timeout. It knows no input or output: `client.p
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
@@ -118,6 +118,14 @@ class Call(ABC, Generic[T]):
 
     def _request(self, endpoint: httpx.URL, path: str, body: Mapping[str, Any]) -> httpx.Request:
         return httpx.Request("POST", f"{endpoint}{path}", json=body, headers=dict(self._headers))
+
+
+def urls(endpoints: str | Sequence[str]) -> list[httpx.URL]:
+    """Return endpoints as addresses. Raises ValueError."""
+    found = [httpx.URL(url.rstrip("/")) for url in ([endpoints] if isinstance(endpoints, str) else endpoints)]
+    if not found or any(url.scheme not in ("http", "https") or not url.host for url in found):
+        raise ValueError(f"{endpoints!r} names no endpoint such as http://127.0.0.1:8080")
+    return found
 
 
 class PlanCall(Call[Answer]):

@@ -10,8 +10,8 @@ import httpx
 
 from peakplan_client.answering import ANSWER_TIMEOUT_SECONDS, AnswerCall, Event, Events
 from peakplan_client.batch import PLANS_TIMEOUT_SECONDS, Planned, PlansCall, Question, batches, newest
-from peakplan_client.body import ENCODINGS, Body
-from peakplan_client.calls import LEAST_DEADLINE_MS, Outcome, PlanCall, Send, Sleep, Steps
+from peakplan_client.body import ENCODINGS, MOST_BYTES, Body, read_body
+from peakplan_client.calls import LEAST_DEADLINE_MS, Outcome, PlanCall, Send, Sleep, Steps, urls
 from peakplan_client.experiments import Trial, is_unit
 from peakplan_client.plan import Answer
 from peakplan_client.tracing import trace_headers
@@ -21,7 +21,6 @@ T = TypeVar("T")
 DEADLINE_MS = 300
 TIMEOUT_SECONDS = 1.0
 _MOST_DEADLINE_MS = 2000  # of the service
-_MAX_ANSWER_BYTES = 1 << 20
 
 
 class CallOptions(TypedDict, total=False):
@@ -44,10 +43,10 @@ class _Base:
     def __init__(
         self, endpoints: str | Sequence[str], token: str | None, deadline_ms: int, timeout: float, trial: Trial | None
     ) -> None:
-        self._trial, self._usual = trial, _urls(endpoints)
-        self._of_arms = {arm: _urls(given) for arm, given in trial.endpoints.items()} if trial else {}
-        urls = [*self._usual, *(url for given in self._of_arms.values() for url in given)]
-        self._ask_last_until = dict.fromkeys(urls, 0.0)
+        self._trial, self._usual = trial, urls(endpoints)
+        self._of_arms = {arm: urls(given) for arm, given in trial.endpoints.items()} if trial else {}
+        every = [*self._usual, *(url for given in self._of_arms.values() for url in given)]
+        self._ask_last_until = dict.fromkeys(every, 0.0)
         self._headers = {"accept": "application/json", "accept-encoding": ENCODINGS, "user-agent": "peakplan-client"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
@@ -161,16 +160,9 @@ class Client(_Base):
             if step.streams and response.is_success:
                 return response
             with contextlib.closing(response):
-                if response.is_stream_consumed:  # the whole answer of a test's transport
-                    return response
-                body = Body(response.headers, _MAX_ANSWER_BYTES)
-                for chunk in response.iter_raw():
-                    body.add(chunk)
-                    if time.monotonic() > step.until:
-                        return httpx.ReadTimeout("the answer does not end")
+                return _whole(response, read_body(response, step.until))
         except httpx.RequestError as error:
             return error
-        return _whole(response, body.whole())
 
     def close(self) -> None:
         self._http.close()
@@ -253,7 +245,7 @@ class AsyncClient(_Base):
                 async with contextlib.aclosing(response):
                     if response.is_stream_consumed:  # the whole answer of a test's transport
                         return response
-                    body = Body(response.headers, _MAX_ANSWER_BYTES)
+                    body = Body(response.headers, MOST_BYTES)
                     async for chunk in response.aiter_raw():
                         body.add(chunk)
         except TimeoutError:
@@ -270,14 +262,6 @@ class AsyncClient(_Base):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
-
-
-def _urls(endpoints: str | Sequence[str]) -> list[httpx.URL]:
-    """Return endpoints as addresses. Raises ValueError."""
-    urls = [httpx.URL(url.rstrip("/")) for url in ([endpoints] if isinstance(endpoints, str) else endpoints)]
-    if not urls or any(url.scheme not in ("http", "https") or not url.host for url in urls):
-        raise ValueError(f"{endpoints!r} names no endpoint such as http://127.0.0.1:8080")
-    return urls
 
 
 async def _next(chunks: AsyncIterator[bytes], events: Events, end: float) -> bytes | None:

@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import httpx
 
-from peakplan_client.body import ENCODINGS
+from peakplan_client.body import ENCODINGS, read_body
+from peakplan_client.calls import urls
 
 logger = logging.getLogger(__name__)
 
@@ -45,10 +46,7 @@ class EventSender:
         An event waits for others for up to `linger_ms` milliseconds, less where a request is full or the sender closes:
         events in lists cost the service a fraction of what they cost one by one. 0 sends at once what waits.
         """
-        given = [endpoints] if isinstance(endpoints, str) else list(endpoints)
-        self._urls = [url.rstrip("/") + "/outcomes" for url in given]
-        if not self._urls:
-            raise ValueError("no endpoint is given")
+        self._urls = [f"{url}/outcomes" for url in urls(endpoints)]
         headers = {
             "accept-encoding": ENCODINGS, "content-type": "application/json", "user-agent": "peakplan-client",
         }  # fmt: skip
@@ -154,13 +152,12 @@ class EventSender:
 
     def _is_done(self, url: str, batch: list[bytes]) -> bool:
         try:
-            answer = self._http.post(url, content=b"[" + b",".join(batch) + b"]")
+            with self._http.stream("POST", url, content=b"[" + b",".join(batch) + b"]") as answer:
+                body = read_body(answer, time.monotonic() + _TIMEOUT_SECONDS)
         except httpx.HTTPError:
             return False
         if answer.status_code == httpx.codes.ACCEPTED:
-            refused: list[Any] = []
-            with contextlib.suppress(ValueError, AttributeError):
-                refused = answer.json().get("refused", [])
+            refused = _refused(body)
             self.sent += len(batch) - len(refused)
             self._refuse(refused)
             return True
@@ -170,7 +167,7 @@ class EventSender:
             for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
                 self._send(half)
             return True
-        self._refuse([answer.text[:500]] * len(batch))
+        self._refuse([body[:500].decode("utf-8", "replace")] * len(batch))
         return True
 
     def _refuse(self, told: Sequence[Any]) -> None:
@@ -182,3 +179,11 @@ class EventSender:
         self.dropped += count
         if self.dropped.bit_length() > (self.dropped - count).bit_length():  # the first, and then ever more rarely
             logger.warning("events dropped: %d by now, because %s", self.dropped, why)
+
+
+def _refused(body: bytes) -> list[Any]:
+    """Return what the service refuses of a list; an older one, or what stands before it, says nothing of that."""
+    with contextlib.suppress(ValueError, AttributeError):
+        refused = json.loads(body).get("refused")
+        return refused if isinstance(refused, list) else []
+    return []

@@ -57,7 +57,8 @@ class TaggerWeights:
         features = (features + F.silu(_over_positions(features, self.near, self.near_bias) + of_mean)) * seen
         features = (features + F.silu(_over_positions(features, self.far, self.far_bias))) * seen
         last = features[torch.arange(len(features)), mask.sum(1).long() - 1]
-        summary = torch.cat([features.sum(1) / count, features.amax(1), last], -1)
+        greatest = features.masked_fill(seen == 0, -torch.inf).amax(1)
+        summary = torch.cat([features.sum(1) / count, greatest, last], -1)
         return F.linear(features, self.tags, self.tags_bias), F.linear(summary, self.ends, self.ends_bias)
 
 

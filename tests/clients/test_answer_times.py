@@ -89,10 +89,12 @@ def test_what_the_format_of_events_allows_is_read() -> None:
     """Lines that end as in DOS, data in several lines, comments, and events without a name."""
     lines = json.dumps(BODY, indent=1).encode().split(b"\n")
     plan = b": hello\r\nevent:plan\r\n%b\r\n\r\n" % b"\r\n".join(b"data: " + line for line in lines)
-    found = answer(streams(plan, b"data: 1\n\n", b": nothing yet\n\n", END), timeout=20)
-    assert [type(event) for event in found] == [Answer, Done]
-    assert isinstance(found[0], Answer)
-    assert found[0].plan.queries == ["red boots"]
+    others = (b"data: 1\n\n", b": nothing yet\n\n", END)
+    for pieces in ([plan], [bytes([byte]) for byte in plan]):
+        found = answer(streams(*pieces, *others), timeout=20)
+        assert [type(event) for event in found] == [Answer, Done]
+        assert isinstance(found[0], Answer)
+        assert found[0].plan.queries == ["red boots"]
 
 
 def test_what_follows_the_end_makes_it_no_end() -> None:

@@ -70,6 +70,14 @@ def test_a_question_without_a_deadline_has_ten_seconds_and_the_network_two(clock
     assert [waits(request) for request in service.asked] == pytest.approx([12.0, 2.009, 7.0])
 
 
+def test_a_batch_has_a_minute_unless_it_is_told_otherwise(clock: Clock) -> None:
+    assert clock.now
+    service = Service([PLAN])
+    plans(service, {"query": "a", "deadline_ms": 100_000})
+    assert service.bodies()[0][0]["deadline_ms"] == 58_000, "a minute less what the network has"
+    assert waits(service.asked[0]) == pytest.approx(60.0)
+
+
 @pytest.mark.parametrize(("milliseconds", "asked"), [(2009, 0), (2010, 1)])
 def test_without_time_for_a_plan_and_the_network_nothing_is_asked(clock: Clock, milliseconds: int, asked: int) -> None:
     assert clock.now

@@ -18,6 +18,7 @@ from peakplan_client import (
     UnavailableError,
     UnexpectedAnswerError,
 )
+from pydantic import ValidationError
 
 from tests.clients.scripted import FIRST, OK, SECOND, Fake, problem
 from tests.server_process import ServerProcess
@@ -126,8 +127,16 @@ def test_a_missing_token_is_told(ask: Callable[..., Answer], status: int) -> Non
     ],
 )
 def test_what_is_no_planner_is_told_from_one(ask: Callable[..., Answer], response: httpx.Response, why: str) -> None:
-    with pytest.raises(UnexpectedAnswerError, match=why):
+    with pytest.raises(UnexpectedAnswerError, match=why) as raised:
         ask(Fake(first=[response]))
+    assert raised.value.status == response.status_code
+
+
+def test_an_answer_is_what_the_service_said_and_nobody_changes_it(ask: Callable[..., Answer]) -> None:
+    answer = ask(Fake(first=[httpx.Response(200, json={"request_id": "r1", "plan": {"queries": ["boots"]}})]))
+    assert answer.degraded is False
+    with pytest.raises(ValidationError, match="frozen"):
+        answer.plan.queries = ["sandals"]
 
 
 def test_a_trace_goes_on(ask: Callable[..., Answer]) -> None:

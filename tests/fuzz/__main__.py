@@ -17,7 +17,8 @@ from benchmarks.question_cost import CORPUS
 from tests.fuzz.targets import TARGETS
 
 _FOLDER = Path("build/fuzz")  # what covers more than the corpus does, kept for the next search
-_TOLD = ("stat::number_of_executed_units", "FoundError", "Error:", "conversations tried")
+# The last two tell of what libFuzzer itself stops at (memory, a crash) and where it left the input.
+_TOLD = ("stat::number_of_executed_units", "FoundError", "Error:", "conversations tried", "SUMMARY:", "unit written to")
 
 
 def _search(name: str, seconds: float) -> tuple[int, float, str]:
@@ -52,7 +53,7 @@ def main() -> int:
         outcome = "FOUND something" if status else "nothing found"
         print(f"{name}: {outcome} in {minutes:.1f} minutes of the processor\n{told}")
     if any(status for status, *_ in found):
-        print(f"What was found is in {CORPUS} now: mend it, and commit both.")
+        print(f"What was found is in {CORPUS} now, or where libFuzzer wrote it: mend it, and commit both.")
         return 1
     return 0
 

@@ -1,9 +1,12 @@
 """Searches for conversations that fail a target or cost most: hypothesis, led to more work by each byte."""
 
+import contextlib
 import json
 import random
+import signal
 import sys
 import time
+from collections.abc import Iterator
 
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
@@ -50,13 +53,42 @@ class FoundError(AssertionError):
         self.conversation = list(conversation)
 
 
+class _EndlessError(BaseException):
+    """Raised in the midst of work, where nothing that is ready for faults takes it for one."""
+
+
+MOST_SECONDS = 60.0  # of the processor, for an input whose operations nobody could count to their end
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise _EndlessError where what is done takes more of the processor.
+
+    The clock on the wall tells how busy the machine is: by it, 3 ms of work were once a find, and no case.
+    """
+
+    def stop(*_: object) -> None:
+        raise _EndlessError
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def check(name: str, conversation: Conversation, ceiling: int | None = None) -> int:
     """Return the operations that a target takes, at most its budget or `ceiling`. Raises FoundError."""
     work, most = TARGETS[name], ceiling or BUDGETS[name]
     try:
-        count = operations(lambda: work(conversation))
-        if count > most:  # the first time it may have read a list
+        with _within(MOST_SECONDS):
             count = operations(lambda: work(conversation))
+            if count > most:  # the first time it may have read a list
+                count = operations(lambda: work(conversation))
+    except _EndlessError as error:
+        raise FoundError(name, conversation, f"no end after {MOST_SECONDS:g} s of the processor") from error
     except Exception as error:
         raise FoundError(name, conversation, f"{type(error).__name__}: {error}") from error
     if count > most:

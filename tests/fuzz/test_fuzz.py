@@ -1,7 +1,10 @@
 """A short hunt from the committed corpus; `make fuzz` hunts for an hour."""
 
+import contextlib
 import io
 import json
+import re
+import signal
 
 import pytest
 
@@ -35,6 +38,21 @@ def test_a_fault_and_a_cost_would_be_found(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setitem(TARGETS, "reading", target)
         with pytest.raises(FoundError, match=why):
             hunt("reading", examples=200, number=1)
+
+
+def test_what_never_ends_is_found_by_the_processor_s_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loops(_: object) -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                re.match("(a*)*b", "a" * 30)
+
+    monkeypatch.setitem(TARGETS, "reading", loops)
+    monkeypatch.setattr(search, "MOST_SECONDS", 0.2)
+    with pytest.raises(FoundError, match=r"reading: no end after 0.2 s of the processor: \['red shoes'\]"):
+        check("reading", ["red shoes"])
+    monkeypatch.setitem(TARGETS, "reading", lambda _: None)
+    check("reading", ["red shoes"])
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0, 0), "nothing else is stopped by it"
 
 
 def test_one_conversation_is_tried_again_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

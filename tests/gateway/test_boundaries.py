@@ -53,6 +53,16 @@ def test_what_was_asked_counts_half_after_half_a_second(seconds: float, high: bo
     assert pressure.high is high
 
 
+def test_a_certain_refusal_counts_as_one_and_a_question_that_may_be_asked_not_yet() -> None:
+    made = admission(Clock())
+    for _ in range(8):
+        assert made.certain_refusal(1000.0, 0, replicas=0) is not None
+    assert made._pressure.high
+    for _ in range(100):
+        assert made.certain_refusal(1000.0, 0, replicas=1) is None
+    assert made._pressure.high, "whoever is asked about is counted when the question comes"
+
+
 def test_until_something_is_known_a_generation_is_expected_to_take_150_ms() -> None:
     made = admission(Clock())
     assert made.expected_seconds == 0.15

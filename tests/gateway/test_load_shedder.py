@@ -246,3 +246,14 @@ def test_so_many_clients_queues_are_remembered_and_the_newest_are(monkeypatch: p
         late.come(1, 0.0, client=str(number))
     assert len(late.shedder._own_queues) == 1024
     assert list(late.shedder._own_queues)[-1] == ("1099", True)
+
+
+def test_a_flood_is_not_forgotten_for_a_thousand_who_come_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    for _ in range(200):
+        late.come(1, 3.0, 0.02, client="flood")
+        late.come(1, 0.01, client="shopper")
+    for number in range(2500):
+        assert late.come(1, 0.01, 0.001, client=f"once {number}") == [True]
+        if number % 1000 == 999:
+            assert late.come(1, 3.0, client="flood") == [False]

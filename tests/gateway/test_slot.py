@@ -36,6 +36,25 @@ async def test_pauses_before_restarts_grow_to_a_limit(monkeypatch: pytest.Monkey
     assert pauses == pytest.approx(expected)
 
 
+async def test_no_watch_outlives_the_loss_that_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure and a quarantine are waited for together: a replica that is lost often would keep a task of each."""
+    pause = asyncio.sleep
+    monkeypatch.setattr(slot_module.asyncio, "sleep", lambda _: pause(0))
+    engine = FakeEngine()
+    slot, came_back = Slot(engine), asyncio.Event()
+    await engine.start()
+    keeping = asyncio.create_task(slot.keep_alive(lambda: None, lambda _: came_back.set()))
+    await settle()
+    watching = len(asyncio.all_tasks())
+    for lose in (engine.fail, engine.fail, lambda: slot.quarantine("slow"), lambda: slot.quarantine("slow")):
+        came_back.clear()
+        lose()
+        await came_back.wait()
+        await settle()
+        assert len(asyncio.all_tasks()) == watching
+    keeping.cancel()
+
+
 async def test_an_engine_that_cannot_even_say_why_it_failed_is_down_and_that_is_why() -> None:
     class Broken(FakeEngine):
         async def failed(self) -> None:

@@ -38,8 +38,8 @@ AREAS = {
         _modules(
             "tests/decoding",
             "test_batch test_constraint test_generation test_heads test_interruption test_kv_cache test_lm_head "
-            "test_medusa test_pending test_prefill_draft test_prompt_tags test_proposer test_trace test_tree "
-            "test_verification",
+            "test_medusa test_pending test_prefill_draft test_prompt_tag_bounds test_prompt_tags test_proposer "
+            "test_trace test_tree test_verification",
         ),
     ),
     "model": Area(

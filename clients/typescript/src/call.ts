@@ -5,6 +5,7 @@
  * pause, and never past the call's end. Times are milliseconds on the clock of `performance.now()`.
  */
 
+import { textOf } from "./body.js";
 import { errorOf, PlannerError, type Problem, UnavailableError, UnexpectedAnswerError } from "./errors.js";
 
 export const LEAST_DEADLINE_MS = 10; // of the service
@@ -45,6 +46,23 @@ export interface Transport {
   endpoints: readonly Endpoint[];
   /** Are asked before the others, as long as they do not fail. */
   preferred: ReadonlySet<Endpoint>;
+}
+
+/** Return endpoints as addresses, without a slash at the end. Throws TypeError for what is none. */
+export function addresses(endpoints: string | readonly string[]): string[] {
+  const urls = typeof endpoints === "string" ? [endpoints] : endpoints;
+  if (!urls.length || !urls.every(isHttp)) {
+    throw new TypeError(`${JSON.stringify(urls)} names no endpoint such as http://127.0.0.1:8080`);
+  }
+  return urls.map((url) => url.replace(/\/+$/, ""));
+}
+
+function isHttp(url: string): boolean {
+  try {
+    return /^https?:$/.test(new URL(url).protocol);
+  } catch {
+    return false;
+  }
 }
 
 /** Run a call until its result is there or `timeoutMs` is over. Throws PlannerError, and the signal's reason. */
@@ -137,7 +155,7 @@ export function parsed(text: string, url: string): unknown {
 }
 
 async function failure(response: Response, url: string): Promise<PlannerError> {
-  const problem = problemOf(response, await response.text());
+  const problem = problemOf(response, await textOf(response));
   const seconds = Number.parseFloat(response.headers.get("retry-after") ?? "");
   return errorOf(`${url} answered ${response.status}: ${problem ? problem.detail || problem.title : response.statusText}`, {
     status: response.status,

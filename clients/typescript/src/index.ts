@@ -1,7 +1,7 @@
 /** A client of a Peakplan service, for browsers and Node: `fetch` is all that it needs. */
 
 import { type AnswerEvent, AnswerStream } from "./answering.js";
-import { type Endpoint, run, type Transport } from "./call.js";
+import { addresses, type Endpoint, run, type Transport } from "./call.js";
 import { InvalidRequestError, PlannerError } from "./errors.js";
 import { isUnit, type Trial } from "./experiments.js";
 import { Batch, type BatchedRequest, batches, newest, OneQuestion, type PlanAnswer, type Planned, type PlanRequest } from "./kinds.js";
@@ -64,7 +64,7 @@ export class Client {
   /** Take endpoints in order of preference. Throws TypeError for what is no address. */
   constructor(endpoints: string | readonly string[], options: ClientOptions = {}) {
     const known = new Map<string, Endpoint>();
-    const usual = endpointsOf(typeof endpoints === "string" ? [endpoints] : endpoints, known);
+    const usual = endpointsOf(endpoints, known);
     this.#trial = options.trial;
     this.#ofArms = new Map([...(options.trial?.endpoints ?? [])].map(([arm, urls]) => [arm, endpointsOf(urls, known)]));
     const headers: Record<string, string> = { accept: "application/json", "content-type": "application/json" };
@@ -145,23 +145,11 @@ export function isPlanned(planned: Planned): planned is PlanAnswer {
 }
 
 /** Return these addresses' endpoints, each once among the known. Throws TypeError for what is no address. */
-function endpointsOf(urls: readonly string[], known: Map<string, Endpoint>): ReadonlySet<Endpoint> {
-  if (!urls.length || !urls.every(isHttp)) {
-    throw new TypeError(`${JSON.stringify(urls)} names no endpoint such as http://127.0.0.1:8080`);
-  }
-  const found = urls.map((given) => {
-    const url = given.replace(/\/+$/, "");
+function endpointsOf(urls: string | readonly string[], known: Map<string, Endpoint>): ReadonlySet<Endpoint> {
+  const found = addresses(urls).map((url) => {
     const endpoint = known.get(url) ?? { url, askLastUntil: 0 };
     known.set(url, endpoint);
     return endpoint;
   });
   return new Set(found);
-}
-
-function isHttp(url: string): boolean {
-  try {
-    return /^https?:$/.test(new URL(url).protocol);
-  } catch {
-    return false;
-  }
 }

@@ -1,5 +1,6 @@
 /** Calls that end with one answer: a question, and a batch of questions for jobs that can wait. */
 
+import { textOf } from "./body.js";
 import { type Kind, LEAST_DEADLINE_MS, parsed, type Question } from "./call.js";
 import { errorOf, type PlannerError, type Problem, UnavailableError, UnexpectedAnswerError } from "./errors.js";
 import type { components } from "./schema.js";
@@ -38,7 +39,7 @@ export class OneQuestion implements Kind<PlanAnswer> {
   }
 
   async read(response: Response, url: string): Promise<undefined> {
-    const answer = parsed(await response.text(), url);
+    const answer = parsed(await textOf(response), url);
     if (!isAnswer(answer)) throw notAPlanner(url);
     this.#answer = answer;
   }
@@ -69,7 +70,7 @@ export class Batch implements Kind<Planned[]> {
   }
 
   async read(response: Response, url: string): Promise<PlannerError | undefined> {
-    const answer = parsed(await response.text(), url);
+    const answer = parsed(await textOf(response), url);
     const answers = (answer as Partial<Schemas["PlansAnswer"]> | null)?.answers;
     const open = this.#open();
     if (!Array.isArray(answers) || answers.length !== open.length) throw notAPlanner(url);

@@ -1,5 +1,7 @@
 /** What happened after plans, sent behind a shop's back: nobody waits, and nothing is sent twice as two events. */
 
+import { textOf } from "./body.js";
+import { addresses } from "./call.js";
 import type { components } from "./schema.js";
 
 /** An event as OpenSearch's User Behavior Insights names it, with a plan's `request_id` as `query_id`. */
@@ -56,10 +58,9 @@ export class EventSender {
   readonly #naps = new Set<() => void>();
   #endLinger: () => void = () => undefined;
 
-  /** Take endpoints in order of preference. Throws TypeError where there is none. */
+  /** Take endpoints in order of preference. Throws TypeError for what is no address. */
   constructor(endpoints: string | readonly string[], options: EventSenderOptions = {}) {
-    this.#urls = (typeof endpoints === "string" ? [endpoints] : endpoints).map((url) => `${url.replace(/\/+$/, "")}/outcomes`);
-    if (!this.#urls.length) throw new TypeError("no endpoint is given");
+    this.#urls = addresses(endpoints).map((url) => `${url}/outcomes`);
     this.#headers = { "content-type": "application/json" };
     if (options.token) this.#headers["authorization"] = `Bearer ${options.token}`;
     this.#fetch = options.fetch ?? ((...given) => globalThis.fetch(...given));
@@ -191,7 +192,7 @@ export class EventSender {
         keepalive: true,
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });
-      const text = await response.text();
+      const text = await textOf(response);
       if (response.status === 202) refused = refusedOf(text);
     } catch {
       return false;

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { after, test } from "node:test";
+import { gzipSync } from "node:zlib";
 import {
   Client,
   InvalidRequestError,
@@ -31,7 +32,7 @@ async function scripted(...answers) {
     const [status, body, headers = {}] = given;
     const type = status === 200 ? "application/json" : "application/problem+json";
     response.writeHead(status, { "content-type": type, ...headers });
-    response.end(typeof body === "string" ? body : JSON.stringify(body));
+    response.end(typeof body === "string" || Buffer.isBuffer(body) ? body : JSON.stringify(body));
   });
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -102,6 +103,37 @@ test("errors have the service's own account", async () => {
     const { url, asked } = await scripted(answer);
     await assert.rejects(new Client(url).plan("red boots"), kind);
     assert.equal(asked.length, 1);
+  }
+});
+
+test("an answer has its bytes at most, also once it is decompressed", async () => {
+  const folded = { "content-encoding": "gzip" };
+  const fair = JSON.stringify(ANSWER);
+  const padded = (bytes) => gzipSync(fair + " ".repeat(bytes - fair.length));
+  const exact = await scripted([200, padded(1 << 20), folded]);
+  assert.deepEqual(await new Client(exact.url, { timeoutMs: 60_000, deadlineMs: 2000 }).plan("red boots"), ANSWER);
+  for (const answer of [[200, padded((1 << 20) + 1), folded], [422, padded(64 << 20), folded], [200, "x".repeat(2 << 20)]]) {
+    const full = await scripted(answer);
+    const second = await scripted([200, ANSWER]);
+    const client = new Client([full.url, second.url], { timeoutMs: 60_000, deadlineMs: 2000 });
+    assert.deepEqual(await client.plan("red boots"), ANSWER);
+    assert.deepEqual([full.asked.length, second.asked.length], [1, 1]);
+    await client.plan("red boots"); // who answers so is asked last for a while
+    assert.deepEqual([full.asked.length, second.asked.length], [1, 2]);
+  }
+});
+
+test("what is more than an answer is not read to its end", async () => {
+  for (const status of [200, 400]) {
+    const seen = { read: 0, isCancelled: false };
+    const endless = new ReadableStream({
+      pull: (controller) => { controller.enqueue(new Uint8Array(1 << 16)); seen.read += 1; },
+      cancel: () => { seen.isCancelled = true; },
+    });
+    const answers = [new Response(endless, { status }), new Response(JSON.stringify(ANSWER))];
+    const client = new Client("http://planner", { timeoutMs: 60_000, deadlineMs: 2000, fetch: async () => answers.shift() });
+    assert.deepEqual(await client.plan("red boots"), ANSWER);
+    assert.ok(seen.isCancelled && seen.read <= 20, `${seen.read} pieces`);
   }
 });
 

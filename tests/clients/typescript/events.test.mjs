@@ -50,7 +50,7 @@ test("what finds no room or no time is counted, and nobody waits", async () => {
   await sender.close(0);
   assert.deepEqual([sender.sent, sender.dropped], [0, 30]);
   assert.equal(sender.put(CLICK), false, "after the end");
-  assert.throws(() => new EventSender([]), TypeError);
+  for (const none of [[], "localhost:8080"]) assert.throws(() => new EventSender(none), TypeError);
 });
 
 const FOR_EVER = 2 ** 30;

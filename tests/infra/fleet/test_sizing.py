@@ -147,6 +147,7 @@ def test_durations_are_read_as_people_write_them(said: object, seconds: int) -> 
     [
         (Surge, {"within": "one hour"}, "is no duration: write 60s, 3m or 1h"),
         (Surge, {"within": 0}, "greater than or equal to 1"),
+        (Surge, {"recover": 0}, "greater than or equal to 1"),
         (Surge, {"times": 2, "absorb": 2.1}, "raise times, or lower absorb"),
         (ServiceTime, {"mean_ms": 40, "p99_ms": 39.9, "source": "stated: a test"}, "a 99th percentile cannot be"),
     ],
@@ -158,6 +159,8 @@ def test_what_cannot_be_is_refused_with_what_to_do(part: Any, fields: dict[str, 
 
 def test_what_is_just_possible_is_taken() -> None:
     assert Surge(times=2, absorb=2).recover == 180
+    shortest = Surge(within=1, recover=1)
+    assert (shortest.within, shortest.recover) == (1, 1)
     assert not ServiceTime(mean_ms=40, p99_ms=40, source="stated: a test").is_measured
     assert ServiceTime(mean_ms=40, p99_ms=40, source="measured on a host").is_measured
     assert ForecastBlock(days=("mon",), begins="08:30", share=1).minute == 510
