@@ -115,16 +115,18 @@ class Store:
         file: Path = DOCKERFILE,
         context: Path = REPOSITORY,
         pip: str = "",
+        layers: bool = False,
     ) -> str:
         """Build a Dockerfile with the wheels in this store, as if at `epoch`, and return the tag.
 
-        `pip` is added to the configuration of pip, whose index is the wheels beside the build.
+        `pip` is added to the configuration of pip, whose index is the wheels beside the build. With `layers` what an
+        earlier build made of the same lines is taken from it.
         """
         configuration = self.folder / "pip.conf"
         configuration.write_text(f"[global]\nno-index = true\nfind-links = /wheels\n{pip}", encoding="utf-8")
-        options = ["--isolation", "chroot", "--network", "host", "--format", "docker", "--layers=false", "--jobs", "2"]
+        options = ["--isolation", "chroot", "--network", "host", "--format", "docker", "--jobs", "2"]
         options += ["--volume", f"{self.folder}/wheels:/wheels:ro", "--secret", f"id=pip.conf,src={configuration}"]
-        options += [f"--timestamp={epoch}"]
+        options += [f"--timestamp={epoch}", f"--layers={str(layers).lower()}"]
         for name, value in ({"SOURCE_DATE_EPOCH": str(epoch)} | arguments).items():
             options += ["--build-arg", f"{name}={value}"]
         self.buildah("bud", *options, "--file", file, "--tag", tag, context)

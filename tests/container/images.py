@@ -60,10 +60,18 @@ class Store(image.Store):
 
     def build_for_a_cpu(self) -> str:
         """Build the image of this working tree for a CPU and return its name."""
+        return self.build("localhost/peakplan-test", self._for_a_cpu(), epoch=EPOCH, pip=_PIP_TWICE)
+
+    def bake(self, model: Path) -> str:
+        """Build the same image with a `model` folder of one's own; what is before the model is built for the first."""
+        arguments = self._for_a_cpu() | {"MODEL": f"models/{model.name}"}
+        context, tag = self._context(model), f"localhost/peakplan-test-{model.name}"
+        return self.build(tag, arguments, epoch=EPOCH, context=context, pip=_PIP_TWICE, layers=True)
+
+    def _for_a_cpu(self) -> dict[str, str]:
         self.make_base(_BASE, _BASE_PACKAGES, epoch=EPOCH)
         self.download(self.python_of(_BASE), image.REQUIREMENTS, ("pip==26.3", WHEEL))
-        arguments = image.FOR_A_CPU | {"BASE": _BASE}
-        return self.build("localhost/peakplan-test", arguments, epoch=EPOCH, pip=_PIP_TWICE)
+        return image.FOR_A_CPU | {"BASE": _BASE}
 
     def build_for_neuron(self, model: Path) -> str:
         """Build the image as fleets do, with an imported `model` folder.
@@ -85,7 +93,7 @@ class Store(image.Store):
 
     def _context(self, model: Path) -> Path:
         """Return a copy of what a build takes of this checkout, with a model of one's own in its models/."""
-        context = self.folder / "context"
+        context = self.folder / f"context-{model.name}"
         ignored = shutil.ignore_patterns("__pycache__")
         for name in ("service", "clients/peakplan_client", "requirements"):
             shutil.copytree(REPOSITORY / name, context / name, ignore=ignored)

@@ -1,7 +1,7 @@
 """The image built and run: it plans inside as an unprivileged user on a read-only root file system.
 
-On Neuron's packages it has an import of another architecture, hosted by Triton. PEAKPLAN_TEST_BASE names which of
-tests/bases.py; one is enough for CI.
+On Neuron's packages it has an import of another architecture, hosted by Triton; one of tests/bases.py is enough for CI.
+PEAKPLAN_EVERY_ARCHITECTURE=1 bakes each of them, on Debian's packages.
 """
 
 import os
@@ -16,10 +16,10 @@ from service.decoding.native.targets import targets_here
 from service.planner.vocabulary import FILE_NAME
 from service.settings.choices import SHIPPED_MODEL
 from service.weights.importing import import_model
-from tests.bases import hidden_size, write_base, write_heads
+from tests.bases import ARCHITECTURES, hidden_size, write_base, write_heads
 from tests.container.images import Running, Store, inspect, running, why_not
 
-IMPORTED = os.environ.get("PEAKPLAN_TEST_BASE", "qwen3")
+IMPORTED = "qwen3"
 _IMPORT = "an-import"  # the model's name
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=f"building an image {why_not()}")]
 
@@ -39,12 +39,15 @@ def image(store: Store) -> str:
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Import random weights and heads of another architecture; what they came from is not needed any more."""
-    folder = tmp_path_factory.mktemp("imported")
-    base = write_base(folder / "hub", IMPORTED)
+    return import_of(IMPORTED, tmp_path_factory.mktemp("imported"), _IMPORT)
+
+
+def import_of(architecture: str, folder: Path, name: str) -> Path:
+    """Import random weights and heads of an architecture; what they came from is not needed any more."""
+    base = write_base(folder / "hub", architecture)
     heads = write_heads(folder / "heads", hidden_size(base))
     beside = {FILE_NAME: SHIPPED_MODEL / FILE_NAME}
-    return import_model(base, folder / _IMPORT, heads, beside=beside, name=_IMPORT).folder
+    return import_model(base, folder / name, heads, beside=beside, name=name).folder
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +129,18 @@ def test_on_a_neuron_container_s_packages_triton_plans_with_an_import(on_neuron:
     answer = httpx.post(f"{on_neuron.url}/plan", json=asked, timeout=30).json()
     assert (answer["source"], answer["model"]["strategy"]) == ("model", "medusa")
     assert answer["model"]["id"] == _IMPORT
+
+
+@pytest.mark.skipif(
+    not os.environ.get("PEAKPLAN_EVERY_ARCHITECTURE"),
+    reason="PEAKPLAN_EVERY_ARCHITECTURE=1: nine images",
+)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_an_import_of_every_architecture_is_baked_and_plans(store: Store, tmp_path: Path, architecture: str) -> None:
+    name = architecture.replace(".", "-")  # as a tag may be
+    with running(store, store.bake(import_of(architecture, tmp_path, name))) as container:
+        answer = httpx.post(f"{container.url}/plan", json={"query": "red nike shoes", "deadline_ms": 2000}, timeout=30)
+    assert (answer.json()["source"], answer.json()["model"]["id"]) == ("model", name)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.reading.conversation import Conversation, DialogueState, Refused
 from service.planner.reading.en.facets import facet_of
-from service.planner.reading.en.lists import FUNCTION_WORDS, NEGATIONS
+from service.planner.reading.en.lists import FUNCTION_WORDS
 from service.planner.vocabulary import NAMING_FACETS, Vocabulary
 
 
@@ -91,15 +91,11 @@ class _Products:
                     spans.append(span if span.refused == says else replace(span, refused=says))
                 elif not FUNCTION_WORDS.issuperset(self._texts[index] for index in left):
                     spans += _runs(replace(span, refused=says), left)
-        return [span for span in spans if not self._is_empty(span)]
+        return spans
 
     def _is_wanted(self, span: FacetSpan) -> bool:
         """Tell whether a model errs about a refusal: it is of a name, or no word refuses it."""
         return self._names.issuperset(span.indices) or not self._conversation.is_denied(span.first, span.last)
-
-    def _is_empty(self, span: FacetSpan) -> bool:
-        """Tell whether a span says nothing but the "not" of a refusal."""
-        return NEGATIONS.issuperset(self._texts[index] for index in span.indices)
 
     def _is_void(self, refusal: Refused) -> bool:
         """Tell whether a refusal is none: asked about, told as a trouble, or in a name ("no show")."""

@@ -20,7 +20,7 @@ from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL, Strategy
 from service.settings.engines import EngineConfig
 from service.weights.importing import import_model
-from tests.bases import QUERY, hidden_size, transformers_greedy, write_base, write_heads
+from tests.bases import ARCHITECTURES, QUERY, hidden_size, transformers_greedy, write_base, write_heads
 from tests.triton_server import TritonServer, needs_triton, triton_server
 
 pytestmark = [pytest.mark.slow, needs_triton]
@@ -75,7 +75,7 @@ def test_a_tiny_model_gives_what_it_gives_in_process(
         assert [step.nodes for step in ours.steps] == [step.nodes for step in theirs.steps]
 
 
-@pytest.mark.parametrize("architecture", ["llama-3", "mistral-v0.1", "qwen3"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_import_gives_transformers_tokens(architecture: str, tmp_path: Path) -> None:
     base = write_base(tmp_path / "hub", architecture)
     beside = {FILE_NAME: SHIPPED_MODEL / FILE_NAME}
