@@ -11,7 +11,7 @@ async def test_every_kind_of_event_is_answered_as_it_is_to_be(monkeypatch: pytes
     monkeypatch.setattr(event_cost, "_REQUESTS", 20)
     found = await event_cost.measure()
     assert min(found.values()) > 0
-    assert {"alone", "in lists of 32"} <= found.keys()
+    assert {"alone", "in lists of 64"} <= found.keys()
 
 
 @pytest.mark.anyio
