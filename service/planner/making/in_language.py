@@ -14,8 +14,9 @@ from service.planner.reading.reader import Reader
 from service.planner.reading.wishes import Said
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
-_LETTERS = frozenset("xs s m l xl xxl".split())  # sizes, after another size
+_MEASURED = frozenset(("size", "count"))
 _SURE = frozenset(("brand", "line", "model", "size"))  # whatever the question is about
+_LETTERS = frozenset("xs s m l xl xxl".split())  # sizes, after another size
 _LONG = 7  # words of an utterance that tells rather than names
 
 
@@ -142,7 +143,7 @@ class _Turn:
                 end += 1  # "wh-1000" and "l'eau" are one
             first, last = kept[at], kept[end - 1]
             text = self._source(first, last + 1)
-            unit = self._source(first + 1, last + 1) if value and value.facet in ("size", "count") else ""
+            unit = self._source(first + 1, last + 1) if value and value.facet in _MEASURED and last > first else ""
             pieces.append(Piece(text, self._reader.fold(text), value.facet if value else None, unit))
             at = end
         return pieces
@@ -165,6 +166,10 @@ class _Turn:
     def _merged(self, pieces: list[Piece]) -> list[Piece]:
         lifted = self._said.lifted
         pieces = self._without(pieces, lambda piece: piece.facet in lifted)
+        gone = {self._reader.fold(word) for word in self._said.removed} - self._reader.function_words
+        pieces = self._without(
+            pieces, lambda old: any(_is_same(word, part) for part in old.key.split() for word in gone)
+        )
         for piece in self._pieces:
             self._merge(pieces, piece)
         return pieces
@@ -212,7 +217,7 @@ class _Turn:
         for at, old in enumerate(pieces):
             if id(old) in own or piece.facet not in REPLACED:
                 continue
-            if old.facet == piece.facet and _unit(old) == _unit(piece):
+            if old.facet == piece.facet and (piece.facet not in _MEASURED or _unit(old) == _unit(piece)):
                 return at
         return None
 
@@ -220,6 +225,8 @@ class _Turn:
         wanted = {piece.key for piece in self._pieces}
         kept = {value: facet for value, facet in excluded.items() if self._reader.fold(value) not in wanted}
         kept = {value: facet for value, facet in kept.items() if facet not in self._said.lifted}
+        gone = {self._reader.fold(word) for word in self._said.removed}
+        kept = {value: facet for value, facet in kept.items() if self._reader.fold(value) not in gone}
         for value in self._said.refused:
             kept[self._source(value.first, value.end)] = value.facet
         return kept

@@ -13,7 +13,7 @@ from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPric
 from service.planner.reading.prices import PricePhrase, Prices, merge
 from service.planner.reading.ratings import Ratings
 from service.planner.reading.refusals import CUES, Refusals, RefusedTokens
-from service.planner.reading.tokens import Words
+from service.planner.reading.tokens import BREAKS, Words
 from service.planner.reading.values import Value, Values
 
 _LONGEST: Final = 24  # tokens of a phrase, hyphens included
@@ -40,8 +40,10 @@ class Utterances:
         self.numbered = data.trie(*data.names("offer."), of_numbers=True)
         self.lifts = data.patterns("lift.")
         self.withdraw = data.trie("withdraw", backwards=True)
+        self.remove = data.trie("remove")
+        self.begins = self.closed.starts | self.remove.starts | self.indifference.attributes
+        self.remove_end = data.trie("remove.end", backwards=True)
         self.apart = data.trie("price.apart")
-        self.begins = self.closed.starts | self.indifference.attributes
         self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
         self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
         self.unsorted = data.words("word.sort.alone")
@@ -57,6 +59,7 @@ class Reading:
         self.names: set[int] = set()  # tokens that only look like a phrase
         self.dropped: set[int] = set()  # tokens of courtesy, which may also begin a lead-in: "hätte gerne"
         self.refused: list[Value] = []
+        self.removed: list[str] = []  # words that are taken back
         self._language = language
         self._territory = territory
         self._phrases: list[tuple[int, int]] = []  # tokens
@@ -145,7 +148,7 @@ class Reading:
                 self.take(at, at + match[0])
 
     def _scan(self) -> None:
-        """Read sort, offers and refusals, token by token, the longest phrase first."""
+        """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
         words, language = self.words, self._language
         end = 0  # of what was read last
         for at in words.beginnings(language.begins):
@@ -158,7 +161,10 @@ class Reading:
             most = range(at, min(at + _LONGEST, len(words.texts)))
             stop = next((index for index in most if index in self.taken), None) if self.taken else None
             match = language.closed.match(words, at, stop)
-            if match is not None:
+            back = language.remove.match(words, at, stop) if text in language.remove.starts else None
+            if back and (match is None or back[0] >= match[0]):
+                end = self._remove(at, back[0])
+            elif match is not None:
                 end = self._say(match[1], at, at + match[0])
 
     def _say(self, label: str, first: int, end: int) -> int:
@@ -205,6 +211,21 @@ class Reading:
         """Return the first token of the words that withdraw a phrase: "it doesn't have to be on sale"."""
         match = self._language.withdraw.match(self.words, first - 1)
         return first - match[0] if match and first - match[0] not in self.taken else None
+
+    def _remove(self, first: int, length: int) -> int:
+        """Take "quita lo de impermeable", "es muss nicht blau sein": the rest names what is taken back."""
+        words, at = self.words, first + length
+        after = self._language.spoken.match(words, at)
+        if after:
+            self._lifted.add("sort" if after[1].startswith("sort.") else after[1].partition(".")[2])
+            return self.take(first, at + after[0])
+        end = at
+        while end < len(words.texts) and words.texts[end] not in BREAKS and end not in self.taken:
+            end += 1
+        match = self._language.remove_end.match(words, end - 1)
+        stop = end - match[0] if match and end - match[0] > at else end
+        self.removed += [words.texts[index] for index in range(at, stop)]
+        return self.take(first, end)
 
     def _refuse(self, first: int, length: int, label: str) -> int:
         if self._is_no_refusal(first, first + length):

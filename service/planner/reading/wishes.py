@@ -1,6 +1,6 @@
 """What is left of an utterance to search for, in a language that is planned by its closed phrases alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from service.planner.reading.language_data import LanguageData
@@ -18,7 +18,7 @@ class Said:
     """What one utterance says. Tokens are those of `words`; `kept` are those to search for, in order.
 
     `turns` tells that it begins or ends as a change of what was said before, `begins` that it leaves that behind.
-    `lifted` has facets, too: "cualquier marca".
+    `lifted` has facets, too: "cualquier marca". `removed` are words that it takes back.
     """
 
     words: Words
@@ -27,6 +27,7 @@ class Said:
     values: list[Value]
     refused: list[Value]
     lifted: frozenset[str] = frozenset()
+    removed: list[str] = field(default_factory=list)
     turns: bool = False
     begins: bool = False
     asks: bool = False  # it has a lead-in such as "busco", or is a question
@@ -40,8 +41,9 @@ class Wishes:
         self.utterances = Utterances(data)
         self.lead = data.trie("lead", "drop", "turn")
         self.leads = data.trie("lead")
-        self.turn_end = data.trie("turn.end", backwards=True)
+        self.turn_end = data.trie("turn.end", "courtesy", backwards=True)
         self.begin = data.trie("turn.new")
+        self.courtesy = data.trie("courtesy")
         self.articles = data.words("word.articles")
         self.prepositions = data.words("word.prepositions")
         self.trim_end = data.words("word.trim.end")
@@ -78,6 +80,7 @@ class _Wish:
             [value for value in values if value.first >= start and value.first in kept],
             reading.refused,
             phrases.lifted,
+            reading.removed,
             turns or turned,
             begins,
             asks or start > 0 or "?" in words.texts,
@@ -95,14 +98,14 @@ class _Wish:
         return False
 
     def _ends(self) -> tuple[bool, bool]:
-        """Take turns at the end: "mejor", "lieber"."""
+        """Take courtesy and turns at the end: "por favor", "lieber", "à la place"."""
         words, end, turns, asks = self._words, len(self._words.texts), False, False
         while end > 0:
             if end - 1 in self._taken or words.texts[end - 1] in _LEFT_OUT:
                 asks |= words.texts[end - 1] == "?"
                 end -= 1
             elif match := self._language.turn_end.match(words, end - 1):
-                turns = True
+                turns |= match[1] == "turn.end"
                 self._reading.take(end - match[0], end)
                 end -= match[0]
             else:
@@ -127,6 +130,10 @@ class _Wish:
                 if words.texts[at - 1] in self._language.prepositions and match[1] == "turn":
                     start = at - 1  # of "y con cajones", the "con" belongs to what is wanted
                     break
+            elif courtesy := self._language.courtesy.match(words, at):
+                self._reading.take(at, at + courtesy[0])
+                at += courtesy[0]
+                start = at
             elif text in self._language.articles and at + 1 < len(words.texts):
                 at += 1
                 start = at
