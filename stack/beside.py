@@ -1,12 +1,14 @@
 """The same scenario in the twin: a stack's cells with the same load, hosts, times and faults, and the same alarms.
 
 The twin replays the requests that were sent, the warm-up's first, so that the shared caches know what is asked most. Of
-the live run's answers it is told two latencies of the calm scenario, to which it is fitted. Each cell is simulated
-alone; where one is lost, the other gets its callers.
+the live run's answers it is told two latencies of the calm scenario, to which it is fitted, and of its machine how long
+threads waited for a processor: a few cores stand in for eight hosts. Each cell is simulated alone; where one is lost,
+the other gets its callers.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -44,6 +46,7 @@ from stack.twin_metrics import minutes, quantile, row
 # A frozen host is out earlier, after three tries of PER_TRY unanswered. To callers, one that refuses is out at once:
 # Envoy asks another host in the same millisecond. The twin's balancer, which does not avoid the last one, would not.
 PER_TRY, EJECTED_SECONDS = 0.31, 0.1
+BALANCER = ROOT / "docs" / "figures" / "balancer.json"
 _WARM_UP = 8  # generations of a gateway before its first request
 _STEPS = 4  # a second, after which what one host has planned is known to all
 _HALVINGS, _ROUNDS = 7, 2
@@ -82,12 +85,16 @@ class Costs:
     overhead: float = Constants().overhead
     occupied: float = 0.0
 
+    def with_wait(self, wait: float) -> Costs:
+        """Return the costs where threads that make a plan wait so many seconds longer than in the calm scenario."""
+        return replace(self, occupied=max(self.occupied + wait, 0.0))
+
 
 def fitted(calm: Load, shape: Shape, live: Mapping[str, float]) -> Costs:
     """Return the costs with which the calm scenario's quarter and half of answers take as long as they did live.
 
     More than a quarter come from a cache, fewer than a half: so one tells the overhead, the other how long replicas
-    are kept. It is the only thing that the twin is told of a live run.
+    are kept. These are the only answers of a live run that the twin is told of.
     """
     costs = Costs(0.0, 0.0)
     for _ in range(_ROUNDS):
@@ -109,7 +116,7 @@ def _halved(calm: Load, shape: Shape, costs: Costs, cost: str, latency: str, wan
 def rehearsed(scenario: Scenario, load: Load, shape: Shape, costs: Costs = Costs()) -> Twin:
     """Simulate the scenario in every cell. Raises TwinUnavailableError."""
     settings = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
-    asked = replayed(scenario, load, costs.occupied)
+    asked = replayed(scenario, load, occupied=costs.occupied, overhead=costs.overhead)
     courses = [
         _course(scenario, load, shape, number, _cell(load, rows, shape, number, settings, costs.overhead), settings)
         for number, rows in enumerate(asked)
@@ -141,10 +148,19 @@ def rehearsed(scenario: Scenario, load: Load, shape: Shape, costs: Costs = Costs
 
 
 def _flood(scenario: Scenario, outcomes: np.ndarray, latencies: np.ndarray, overhead: float) -> None:
-    """Add a flood: one question that the caches know, asked as often as Envoy's bucket has tokens; 429 at once else."""
+    """Add a flood: one question that the caches know, asked as often as Envoy's bucket has tokens; else Envoy's 429."""
     asked = round(scenario.flood * (ENDS - FAULT))
-    outcomes[CACHED] += min(asked, round(scenario.limit * (ENDS - FAULT + BURST)))
-    latencies[round(overhead * BINS_PER_SECOND)] += asked
+    answered = min(asked, round(scenario.limit * (ENDS - FAULT + BURST)))
+    outcomes[CACHED] += answered
+    latencies[round(overhead * BINS_PER_SECOND)] += answered
+    latencies[round(_balancer_seconds() * BINS_PER_SECOND)] += asked - answered
+
+
+def _balancer_seconds() -> float:
+    """Return what Envoy adds to an answer: half of them, one at a time, on an idle machine."""
+    found = json.loads(BALANCER.read_text(encoding="utf-8"))
+    through, past = (found[way]["latency_ms"]["p50"] for way in ("envoy", "gateway"))
+    return float(through - past) / 1000
 
 
 def alert_names() -> set[str]:

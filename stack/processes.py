@@ -28,6 +28,7 @@ from stack.folder import (
     StackError,
 )
 from stack.parts_here import ROOT, clock_library, found
+from stack.scheduling import Scheduled, Thread, counted
 from stack.shop_database import ShopDatabase
 
 START_SECONDS = 300.0
@@ -172,21 +173,9 @@ class Programs:
         fields = Path(f"/proc/{self._running[name].pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def scheduled(self) -> dict[str, tuple[float, float]]:
-        """Return by kind of part the seconds that its threads have run, and waited for a processor, so far.
-
-        Kinds are `hosts` with their replicas, `envoy`, `rest`, and `harness`: this process, the load generator in it.
-        """
-        kinds = {process.pid: _kind(name) for name, process in self._running.items()}
-        found = dict.fromkeys(("hosts", "envoy", "rest", "harness"), (0.0, 0.0))
-        for each in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it has ended meanwhile
-                group = int((each / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[2])
-                kind = "harness" if int(each.name) == os.getpid() else kinds.get(group)
-                if kind is not None:
-                    ran, waited = _times(each)
-                    found[kind] = (found[kind][0] + ran, found[kind][1] + waited)
-        return found
+    def scheduled(self) -> dict[Thread, Scheduled]:
+        """Return what every thread of the stack, and of this process, had of the processors so far."""
+        return counted({process.pid: _kind(name) for name, process in self._running.items()})
 
     def log_of(self, name: str) -> str:
         """Return the end of a program's log."""
@@ -211,12 +200,6 @@ class Programs:
 
 def _kind(name: str) -> str:
     return "envoy" if name.startswith("envoy") else "hosts" if re.fullmatch(r"cell-\d/[\d.]+", name) else "rest"
-
-
-def _times(process: Path) -> tuple[float, float]:
-    """Return the seconds that a process's threads ran and waited, as the scheduler counted them (sched-stats.rst)."""
-    lines = [path.read_text(encoding="ascii").split() for path in process.glob("task/*/schedstat")]
-    return sum(int(line[0]) for line in lines) / 1e9, sum(int(line[1]) for line in lines) / 1e9
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from stack.live import CALM_SHARE, TIMES, Outcome, all_sets, capacity, make_load
 from stack.parts_here import MissingPartError, missing
 from stack.processes import running
 from stack.scenarios import CALM, SCENARIOS, Scenario
+from stack.scheduling import Scheduled
 
 Row = dict[str, Any]  # a scenario in the figure
 FIGURE = Path("docs/figures/stack.json")
@@ -118,10 +119,21 @@ def with_twins(figure: dict[str, Any]) -> dict[str, Any]:
     rows = {row["scenario"]: row for row in figure["scenarios"]}
     loads = {name: make_load(SCENARIOS[name], calm, sets, seconds=figure["seconds"]) for name in rows}
     costs = fitted(loads["calm"], shape, rows["calm"]["live"]) if "calm" in rows else Costs()
+    calm_wait = _wait(rows["calm"]) if "calm" in rows else 0.0
     figure["overhead_ms"], figure["occupied_ms"] = round(1000 * costs.overhead, 2), round(1000 * costs.occupied, 2)
     for name, row in rows.items():
-        row["twin"] = _rounded(asdict(rehearsed(SCENARIOS[name], loads[name], shape, costs)))
+        here = costs.with_wait(_wait(row) - calm_wait) if "calm" in rows else costs
+        row["twin"] = _rounded(asdict(rehearsed(SCENARIOS[name], loads[name], shape, here)))
     return figure
+
+
+def _wait(row: Row) -> float:
+    """Return the seconds that a plan waits for processors: its replica to begin and to end, its gateway to take it."""
+    runs = [row["scheduled"], *(run["scheduled"] for run in row.get("more_runs", ()))]
+    replicas, gateways = (
+        sum((Scheduled(**run[kind]) for run in runs), Scheduled()) for kind in ("replicas", "gateways")
+    )
+    return 2 * replicas.wait + gateways.wait
 
 
 def _until_valid(scenario: Scenario, shape: Shape, options: argparse.Namespace) -> Outcome:
@@ -179,7 +191,7 @@ def _run(outcome: Outcome) -> Row:
         "alerts": [_rounded(asdict(alert)) for alert in outcome.alerts],
         "generator_lag_ms": round(outcome.lag_ms, 2),
         "lost_by_the_generator": outcome.lost,
-        "scheduled": {kind: [round(each, 1) for each in both] for kind, both in outcome.scheduled.items()},
+        "scheduled": {kind: _rounded(asdict(each)) for kind, each in outcome.scheduled.items()},
     }
 
 
@@ -198,8 +210,8 @@ def _print(outcome: Outcome) -> None:
     for alert in outcome.alerts:
         cleared = "cleared" if alert.cleared else "NOT CLEARED"
         print(f"  alert {alert.name} {alert.cell} at {alert.first:.0f} s, until {alert.last:.0f} s, {cleared}")
-    for kind, (ran, waited) in outcome.scheduled.items():
-        print(f"  {kind} ran {ran:.1f} s and waited {waited:.1f} s for a processor")
+    for kind, each in outcome.scheduled.items():
+        print(f"  {kind} ran {each.ran:.1f} s and waited {each.waited:.1f} s for a processor, in {each.turns} turns")
     print(f"  the generator sent within {outcome.lag_ms:.1f} ms of each moment (p99)", flush=True)
 
 

@@ -24,14 +24,15 @@ from stack.scenarios import ENDS, FAULT, Scenario
 BOOT_SECONDS = 10.0  # from a host's start until it is healthy: stated
 
 
-def replayed(scenario: Scenario, load: Load, occupied: float) -> list[np.ndarray]:
+def replayed(scenario: Scenario, load: Load, *, occupied: float, overhead: float) -> list[np.ndarray]:
     """Return each cell's requests as `Load.replay` of rehearsal/twin/cell.py has them, the warm-up's first: [A, 6].
 
-    `occupied` are the seconds that handing a request over keeps a replica beyond its own time. Envoy draws each
-    request's cell, and so does this.
+    `occupied` are the seconds that handing a request over keeps a replica beyond its own time, `overhead` those that
+    balancer and gateway take of its deadline. Envoy draws each request's cell, and so does this.
     """
     rows = np.vstack([_rows(warm_up_load(load.rates[0], load.sets), 0.0), _rows(load, WARM_UP)])
     rows[:, 1] += occupied
+    rows[:, 3] -= overhead
     cells = np.random.default_rng(1).integers(len(CELLS), size=len(rows))
     if scenario.name == "cell-lost":
         since = rows[:, 0] - WARM_UP

@@ -132,7 +132,7 @@ def _replace_envoy(programs: Programs) -> None:
 
 
 _EVERY = (
-    Scenario("calm", "half of what the hosts can plan, and nothing goes wrong"),
+    Scenario("calm", "less than half of what the hosts can plan, and nothing goes wrong"),
     Scenario("surge", "six times as many requests", surge=6.0, must=("Saturation", "ModelFastBurn"), may=_OVERLOADED),
     Scenario(
         "host-killed",

@@ -1,8 +1,11 @@
 """A live rehearsal: its verdict, the twin beside it, the parts left out on purpose, one scenario on a real stack."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
+import time
 from argparse import Namespace
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +17,7 @@ import yaml
 from benchmarks.stack_table import errors, render_stack
 from rehearsal.twin.cell import CACHED, MODEL, Cell
 from rehearsal.twin.cell import Load as CellLoad
-from stack.beside import rehearsed
+from stack.beside import Costs, rehearsed
 from stack.breaking import BROKEN, break_envoy, rules_without
 from stack.folder import Shape
 from stack.live import WARM_UP, all_sets, capacity, judge, make_load, questions, warm_up_load
@@ -23,6 +26,7 @@ from stack.parts_here import ROOT, found
 from stack.rehearse import _RUN, VOID, _joined, _sets, is_red, stale, with_twins
 from stack.replay import BOOT_SECONDS, replayed
 from stack.scenarios import CALM, ENDS, FAULT, SCENARIOS
+from stack.scheduling import KINDS, Scheduled, counted, grown
 from stack.twin_metrics import buckets, quantile
 from tests.processes import PATIENCE
 from tests.stack.parts import a_folder, needs_parts
@@ -80,7 +84,7 @@ def test_the_twin_reads_latencies_through_envoys_buckets() -> None:
 def test_the_twin_is_asked_what_the_stack_is_and_a_lost_cells_callers_go_to_the_other() -> None:
     load = make_load(SCENARIOS["cell-lost"], 20.0, SETS)
     warmed = len(warm_up_load(20.0, SETS).shots)
-    first, second = replayed(SCENARIOS["cell-lost"], load, 0.001)
+    first, second = replayed(SCENARIOS["cell-lost"], load, occupied=0.001, overhead=0.002)
 
     since = first[:, 0] - WARM_UP
     assert not ((since >= FAULT) & (since < ENDS + BOOT_SECONDS)).any()
@@ -89,8 +93,9 @@ def test_the_twin_is_asked_what_the_stack_is_and_a_lost_cells_callers_go_to_the_
     assert both[:, 0] == pytest.approx([WARM_UP + shot.at for shot in load.shots])
     ranked = questions(SETS)
     assert [ranked[int(rank)] for rank in both[:, 5]] == load.questions
-    again = replayed(SCENARIOS["cell-lost"], load, 0.003)
-    assert again[0][:, 1] == pytest.approx(first[:, 1] + 0.002)
+    again, _ = replayed(SCENARIOS["cell-lost"], load, occupied=0.003, overhead=0.003)
+    assert again[:, 1] == pytest.approx(first[:, 1] + 0.002), "what handing over costs keeps a replica"
+    assert again[:, 3] == pytest.approx(first[:, 3] - 0.001), "what the balancer takes is gone from the deadline"
 
 
 def test_a_question_that_the_twin_replays_is_planned_once_and_then_remembered() -> None:
@@ -170,6 +175,36 @@ def test_a_scenario_on_a_real_stack_is_read_from_prometheus(tmp_path: Path) -> N
         assert not [complaint for complaint in row["complaints"] if "no data" in complaint]
     assert "SharedCacheDown" in row["twin"]["alerts"]
     assert "cache-lost" in render_stack(json.loads(figure.read_text(encoding="utf-8")))
+
+
+def test_a_machine_that_lets_hosts_wait_makes_the_twin_plan_less_by_the_model() -> None:
+    shape, calm = Shape(2, 12), 0.5 * capacity(4, SETS)
+    surge = make_load(SCENARIOS["surge"], calm, SETS)
+    costs = Costs(0.001, 0.002)
+
+    free, busy = (rehearsed(SCENARIOS["surge"], surge, shape, costs.with_wait(wait)) for wait in (0.0, 0.01))
+
+    assert busy.by_rule > free.by_rule + 0.01
+    assert costs.with_wait(-1.0).occupied == 0.0
+
+
+def test_threads_that_ran_and_waited_are_counted_by_kind() -> None:
+    ends = threading.Event()
+    other = threading.Thread(target=ends.wait)
+    before = counted({os.getpgrp(): "hosts"})
+    other.start()
+    while time.thread_time() < 0.02:
+        pass
+    ends.set()
+    other.join()
+
+    found = grown(before, counted({os.getpgrp(): "hosts"}))
+
+    assert set(found) == set(KINDS)
+    assert found["harness"].ran > 0, "this process is the harness, whatever its group"
+    assert found["harness"].turns >= 0 <= found["harness"].waited
+    gone = {("hosts", 1, 1): Scheduled(5.0, 5.0, 5)}
+    assert grown(gone, {("hosts", 2, 2): Scheduled(1.0, 0.5, 3)})["hosts"] == Scheduled(1.0, 0.5, 3)
 
 
 def test_the_table_says_which_limits_the_twin_meets() -> None:
@@ -252,7 +287,7 @@ def test_a_figure_whose_twin_is_another_is_stale(tmp_path: Path, capsys: pytest.
         "calm_share": 0.5,
         "seconds": 20,
         "sets": list(SETS),
-        "scenarios": [{"scenario": "calm", "live": live}],
+        "scenarios": [{"scenario": "calm", "live": live, "scheduled": dict.fromkeys(KINDS, asdict(Scheduled()))}],
     }
     path = tmp_path / "stack.json"
 

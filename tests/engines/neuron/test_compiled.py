@@ -3,83 +3,22 @@
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from service.engines.meaning import QuestionMeaning
 from service.engines.neuron import __main__ as command
 from service.engines.neuron.compilation import compile_model
-from service.engines.neuron.configuration import CompileSettings, ConfigurationError, chain, forward_shape
+from service.engines.neuron.configuration import CompileSettings, ConfigurationError, chain
 from service.engines.neuron.cores import VISIBLE_CORES, core_count
 from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check_manifest
-from service.engines.neuron.model import NeuronModel, load
-from service.engines.protocol import GenerationRequest, RequestRefusedError
-from service.settings.engines import EngineConfig, NeuronSettings
+from service.engines.protocol import GenerationRequest
 from tests.engines.neuron import published_tree
-from tests.engines.neuron.fake_compiled import FakeCompiled
-from tests.engines.torch.test_engine import write_kind_head
+from tests.engines.neuron.fake_driver import ANY_TEXT, PACKAGES, SETTINGS, FakeDriver, compiled, loaded
 from tests.tiny_model import HIDDEN, MEDUSA_HEADS, MODEL_ID, TREE
-
-PACKAGES = {"neuronx-cc": "2.23.6484", "neuronx-distributed-inference": "0.8.16251"}
-SETTINGS = CompileSettings(
-    chip="inf2", tensor_parallel=1, max_prompt_tokens=40, max_new_tokens=512, sequence_length=640, dtype="float32"
-)
-ANY_TEXT = r"start: /(.|\n){8,24}/"
-
-
-@dataclass
-class FakeDriver:
-    """A driver that writes the files that NxDI would write, and counts its calls."""
-
-    knows_the_source: bool = True
-    compiled: list[Mapping[str, Any]] = field(default_factory=list)
-    loaded: int = 0
-
-    def persist_relocation(self) -> bool:
-        return self.knows_the_source
-
-    def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
-        assert torch.load(checkpoint / "medusa_heads.pt", weights_only=True) == {}  # the host multiplies them
-        self.compiled.append(arguments)
-        (output / "weights").mkdir()
-        (output / "model.pt").write_bytes(b"graph")
-        (output / "weights" / "tp0_sharded_checkpoint.safetensors").write_bytes(b"weights")
-
-    def load(self, compiled: Path) -> FakeCompiled:
-        self.loaded += 1
-        arguments = json.loads((compiled / FILE).read_text(encoding="utf-8"))["arguments"]
-        return FakeCompiled(forward_shape(arguments), vocab_size=1000, seed=5, width=HIDDEN)
-
-
-def compiled(model_dir: Path, folder: Path, driver: FakeDriver | None = None, *, allow_chain: bool = False) -> Manifest:
-    driver = driver or FakeDriver()
-    return compile_model(model_dir, folder.parent, folder, SETTINGS, PACKAGES, driver, allow_chain=allow_chain)
-
-
-@pytest.fixture(scope="module")
-def artifacts(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("neuron") / "compiled"
-    compiled(tiny_model_dir, folder)
-    return folder
-
-
-def loaded(model_dir: Path, folder: Path, driver: FakeDriver | None = None, **changes: Any) -> NeuronModel:
-    number = changes.pop("number", None)
-    config = EngineConfig(
-        model_dir=model_dir,
-        cache_dir=folder,
-        engine="neuron",
-        neuron=NeuronSettings(compiled_dir=folder),
-        **({"max_prompt_tokens": 40} | changes),
-    )
-    return load(config, number, driver=driver or FakeDriver(), packages=lambda: PACKAGES)
 
 
 def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, artifacts: Path) -> None:
@@ -256,89 +195,6 @@ def test_each_replica_has_its_own_cores_as_many_as_the_graph_spans(
     monkeypatch.setenv(VISIBLE_CORES, "2-3")
     with pytest.raises(ManifestError, match="it spans 1 NeuronCores, and this replica has 2"):
         loaded(tiny_model_dir, artifacts)
-
-
-@pytest.fixture(scope="module")
-def model(tiny_model_dir: Path, artifacts: Path) -> NeuronModel:
-    return loaded(tiny_model_dir, artifacts)
-
-
-def test_both_strategies_give_one_answer(model: NeuronModel) -> None:
-    answers = {
-        strategy: model.generate(
-            GenerationRequest(prompt=" red shoes", grammar="start: /[a-z ]{8,24}/", strategy=strategy, trace=True)
-        )
-        for strategy in ("autoregressive", "medusa")
-    }
-
-    assert answers["medusa"].tokens == answers["autoregressive"].tokens
-    assert answers["medusa"].stop_reason == "finished"
-    assert answers["medusa"].text == "".join(text for step in answers["medusa"].steps for text in step.emitted)
-
-
-@pytest.mark.parametrize(
-    ("request_", "words"),
-    [
-        (GenerationRequest(prompt=" red" * 50, grammar=ANY_TEXT), "its prompt has 51 tokens, and 40 are the most"),
-        (GenerationRequest(prompt=" red", grammar="start: ("), "its grammar does not compile"),
-        (GenerationRequest(prompt=" red", grammar=ANY_TEXT, strategy="draft"), "cannot decode by draft"),
-    ],
-)
-def test_what_no_replica_would_take_is_refused(model: NeuronModel, request_: GenerationRequest, words: str) -> None:
-    with pytest.raises(RequestRefusedError, match=words):
-        model.generate(request_)
-
-
-def test_usual_beginnings_are_drafted_with_the_prompt(tiny_model_dir: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
-    folder = tmp_path / "tiny" / tiny_model_dir.name
-    (folder / "drafting.json").write_text('{"prefill_draft": [" red"]}', encoding="utf-8")
-    compiled(folder, tmp_path / "compiled")
-
-    drafted = loaded(folder, tmp_path / "compiled").generate(
-        GenerationRequest(prompt=" red", grammar='start: (" red" | " shoes") " waterproof"', trace=True)
-    )
-
-    assert "".join(node.token_text for node in drafted.steps[0].nodes) == " red"
-    assert drafted.text in (" red waterproof", " shoes waterproof")
-
-
-@pytest.mark.parametrize("word", [" red", " blue", " 7", "\u3042"])
-def test_a_choice_is_exact_however_unlikely_the_model_holds_its_tokens(model: NeuronModel, word: str) -> None:
-    """Check a grammar of two words among hundreds of tokens: the model's best ones hold neither."""
-    grammar = f'start: ("{word}" | " shoes") " waterproof"'
-    answers = [
-        model.generate(GenerationRequest(prompt=" red", grammar=grammar, strategy=strategy)).text
-        for strategy in ("autoregressive", "medusa")
-    ]
-
-    assert answers[0] == answers[1]
-    assert answers[0] in (f"{word} waterproof", " shoes waterproof")
-
-
-def test_a_kind_head_reads_a_prompt_that_a_step_holds_and_of_a_longer_one_nothing_is_said(
-    tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    """The prompt's own graph gives the last position's state alone; a direction out of that one would be another's."""
-    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
-    folder = write_kind_head(tmp_path / "tiny" / tiny_model_dir.name)
-    compiled(folder, tmp_path / "compiled")
-    reading = loaded(folder, tmp_path / "compiled", kinds=True)
-    short, long = (GenerationRequest(prompt=" red shoes" * times, grammar=ANY_TEXT) for times in (2, 8))
-
-    graph = FakeDriver().load(tmp_path / "compiled")
-    words = reading._tokenizer.encode(short.prompt, add_special_tokens=False).ids
-    tokens = torch.tensor([reading._bos_token_id, *words])
-    count = len(tokens)
-    assert count <= graph.shape.rows
-    causal = torch.ones(count, count, dtype=torch.bool).tril()
-    states, _ = graph._hidden(tokens, torch.arange(count), graph._cache[0, :, :, :0], causal)
-
-    meaning = QuestionMeaning.unpacked(reading.generate(short).meaning)
-    assert meaning is not None
-    assert meaning.direction == pytest.approx([torch.nn.functional.gelu(states[-1, 0]).item()], rel=2e-3, abs=1e-3)
-    assert reading.generate(long).meaning == ""
-    assert loaded(folder, tmp_path / "compiled").generate(short).meaning == "", "nobody without a shop waits for it"
 
 
 def test_the_commands_say_what_is_missing_and_where_it_comes_from(

@@ -15,7 +15,7 @@ from service.engines.neuron.manifest import HOST_WEIGHTS
 from service.engines.neuron.quantising import quantise_checkpoint, quantised
 from service.weights.checkpoint import EMBEDDING, read_config, read_weights
 from tests.bases import write_base
-from tests.engines.neuron.test_compiled import PACKAGES, FakeDriver
+from tests.engines.neuron.fake_driver import PACKAGES, FakeDriver
 
 
 def test_a_row_is_off_by_half_a_step_at_most_and_zeroes_stay() -> None:

@@ -15,7 +15,7 @@ from service.engines.protocol import GenerationRequest
 from service.engines.worker.messages import ModelSource
 from service.engines.worker.replica import ReplicaEngine
 from service.settings.engines import EngineConfig, NeuronSettings
-from tests.engines.neuron.test_compiled import ANY_TEXT, PACKAGES, FakeDriver, compiled
+from tests.engines.neuron.fake_driver import ANY_TEXT, PACKAGES, FakeDriver, compiled
 
 pytestmark = pytest.mark.anyio
 
