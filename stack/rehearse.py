@@ -88,8 +88,12 @@ def stale(path: Path) -> int:
     if not path.is_file():
         return 0
     before = path.read_text(encoding="utf-8")
-    if json.loads(before) == with_twins(json.loads(before)):
-        return 0
+    try:
+        if json.loads(before) == with_twins(json.loads(before)):
+            return 0
+    except StackError as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 1
     print(f"{path} has another twin than this tree: run `python -m stack.rehearse --twin {path}`", file=sys.stderr)
     return 1
 
@@ -101,7 +105,12 @@ def _twins_again(path: Path) -> int:
     except OSError:
         print(f"{path} holds no rehearsal: run `make rehearse-live`", file=sys.stderr)
         return 1
-    for row in with_twins(figure)["scenarios"]:
+    try:
+        rows = with_twins(figure)["scenarios"]
+    except StackError as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 1
+    for row in rows:
         twin = row["twin"]
         alerts = ", ".join(f"{key} {at:.0f} s" for key, at in twin["alerts"].items()) or "none"
         print(f"twin    {row['scenario']}: p50 {twin['p50_ms']:.0f} ms, p99 {twin['p99_ms']:.0f} ms, by rule "
@@ -112,7 +121,7 @@ def _twins_again(path: Path) -> int:
 
 
 def with_twins(figure: dict[str, Any]) -> dict[str, Any]:
-    """Put what the twin says beside each scenario of a figure, and return the figure."""
+    """Put what the twin says beside each scenario of a figure, and return it. Raises StackError for one of before."""
     shape = Shape(figure["hosts"] // len(CELLS), figure["hurry"])
     sets = tuple(figure["sets"])
     calm = figure["calm_share"] * capacity(shape.hosts * len(CELLS), sets)
@@ -130,9 +139,12 @@ def with_twins(figure: dict[str, Any]) -> dict[str, Any]:
 def _wait(row: Row) -> float:
     """Return the seconds that a plan waits for processors: its replica to begin and to end, its gateway to take it."""
     runs = [row["scheduled"], *(run["scheduled"] for run in row.get("more_runs", ()))]
-    replicas, gateways = (
-        sum((Scheduled(**run[kind]) for run in runs), Scheduled()) for kind in ("replicas", "gateways")
-    )
+    try:
+        replicas, gateways = (
+            sum((Scheduled(**run[kind]) for run in runs), Scheduled()) for kind in ("replicas", "gateways")
+        )
+    except (KeyError, TypeError):
+        raise StackError(f"{row['scenario']} was rehearsed before turns were counted: make rehearse-live") from None
     return 2 * replicas.wait + gateways.wait
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from argparse import Namespace
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -189,20 +187,21 @@ def test_a_machine_that_lets_hosts_wait_makes_the_twin_plan_less_by_the_model() 
 
 
 def test_threads_that_ran_and_waited_are_counted_by_kind() -> None:
-    ends = threading.Event()
-    other = threading.Thread(target=ends.wait)
-    before = counted({os.getpgrp(): "hosts"})
-    other.start()
-    while time.thread_time() < 0.02:
-        pass
-    ends.set()
-    other.join()
+    busy = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\nsys.stdin.read()"
+    before = counted({os.getpid(): "hosts"})
+    command = [sys.executable, "-c", busy]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        as_replica = grown(before, counted({os.getpid(): "hosts"}))["replicas"]
+        as_gateway = grown(before, counted({other.pid: "hosts"}))["gateways"]
+        other.communicate()
 
-    found = grown(before, counted({os.getpgrp(): "hosts"}))
-
-    assert set(found) == set(KINDS)
-    assert found["harness"].ran > 0, "this process is the harness, whatever its group"
-    assert found["harness"].turns >= 0 <= found["harness"].waited
+    assert as_replica.ran > 0.2
+    assert as_replica.turns > 0
+    assert as_gateway.ran >= as_replica.ran, "the leader of a host's group is its gateway"
+    assert set(grown({}, before)) == set(KINDS)
+    assert grown({}, before)["harness"].ran > 0, "this process is the harness, whatever its group"
     gone = {("hosts", 1, 1): Scheduled(5.0, 5.0, 5)}
     assert grown(gone, {("hosts", 2, 2): Scheduled(1.0, 0.5, 3)})["hosts"] == Scheduled(1.0, 0.5, 3)
 
@@ -298,6 +297,10 @@ def test_a_figure_whose_twin_is_another_is_stale(tmp_path: Path, capsys: pytest.
     path.write_text(json.dumps(figure), encoding="utf-8")
     assert stale(path) == 1
     assert f"stack.rehearse --twin {path}" in capsys.readouterr().err
+    figure["scenarios"][0]["scheduled"] = {"hosts": [13.9, 2.5]}
+    path.write_text(json.dumps(figure), encoding="utf-8")
+    assert stale(path) == 1
+    assert "calm was rehearsed before turns were counted: make rehearse-live" in capsys.readouterr().err
 
 
 def test_an_alert_that_fired_live_alone_is_within_no_limit() -> None:
