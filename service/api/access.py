@@ -70,9 +70,10 @@ class Access:
             return await _refuse(*refusal, scope, receive, send)
         if path not in self._limited:
             return await self._app(scope, receive, send)
-        if TURNED_AWAY in scope["state"] or not self._load_shedder.is_open:
+        address = str(_address(scope) or "")
+        if TURNED_AWAY in scope["state"] or not self._load_shedder.is_open_to(address):
             return await _refuse(503, BUSY, _RETRY_AFTER, scope, receive, send)
-        with self._load_shedder:
+        with self._load_shedder.handling(address):
             return await self._app(scope, receive, send)
 
     def _is_operator(self, scope: Scope) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from service.engines.protocol import DegradedReason
 from service.gateway.request_queue import CapacityError, QueuedRequest, RequestQueue, Use
 from service.gateway.service_times import ServiceTimes
-from service.gateway.shares import Shares
+from service.gateway.shares import WITHIN, Shares
 from service.settings.choices import ADMISSION_QUANTILE, Order
 
 FIRST_EXPECTATION = 0.15  # seconds; used until the first generation ends
@@ -263,10 +263,11 @@ class Admission:
     def _scale(self, request: QueuedRequest) -> float:
         """Return how many times as long as others' a request should take.
 
-        1, except where its client keeps within a fair share: others' costly questions must not shut it out.
+        1, except where its client keeps within a fair share of too little: others' costly questions must not shut it
+        out.
         """
-        use = self._shares.use(self._replicas)
-        return 1.0 if use is None or use(request) else self._shares.usual_seconds(request) / request.seconds
+        use = self._shares.use(self._replicas) if self._shares.is_short(self._replicas) else None
+        return 1.0 if use is None or use(request) > WITHIN else self._shares.usual_seconds(request) / request.seconds
 
     def _counted(self, refused: list[QueuedRequest]) -> list[QueuedRequest]:
         for request in refused:

@@ -5,16 +5,19 @@ would come late, and a quick 503 helps its caller more.
 """
 
 import asyncio
+import contextlib
 import resource
 import sys
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 _SAMPLE = 64  # requests between two measurements of a request's cost
 _FIRST_COST = 0.0005  # seconds
 _FEWEST = 32  # requests that are always allowed inside, or to wait
+_FEW = 4  # of a client that are handled although others' are too many,
+_FAR_TOO_MANY = 2.0  # unless they are that many times what is allowed
 _TICK_SECONDS = 0.02
 _TICKS_A_LOOK = 25  # at the memory
 # So many that come late one after another, for so long, each behind that many others, say that a queue stands; fewer
@@ -70,6 +73,7 @@ class LoadShedder:
         self._is_full = False
         self._clock = clock
         self._inside = 0
+        self._inside_of: Counter[str] = Counter()  # by client
         self._served = 0
         self._spent = 0.0  # CPU seconds while any request was inside, since the last sample
         self._entered = 0.0
@@ -82,7 +86,25 @@ class LoadShedder:
     def is_open(self) -> bool:
         if self._is_full:
             return False
-        return self._inside < _FEWEST or max(self._inside * self._cost, self._lag) < self._seconds
+        return self._inside < _FEWEST or self._seconds_inside < self._seconds
+
+    def is_open_to(self, client: str) -> bool:
+        """Tell whether a request of this client is handled: one who has few inside is not turned down for others'."""
+        if self.is_open or self._is_full:
+            return not self._is_full
+        return self._inside_of[client] < _FEW and self._seconds_inside < _FAR_TOO_MANY * self._seconds
+
+    @contextlib.contextmanager
+    def handling(self, client: str) -> Iterator[None]:
+        """Count a request of a client while it is being handled."""
+        self._inside_of[client] += 1
+        try:
+            with self:
+                yield
+        finally:
+            self._inside_of[client] -= 1
+            if not self._inside_of[client]:
+                del self._inside_of[client]
 
     def admits(self, waited: float, *, is_fresh: bool = False, client: str = "") -> bool:
         """Tell whether a request is handled that waited so many seconds for the event loop, `is_fresh` to be accepted.
@@ -94,7 +116,11 @@ class LoadShedder:
         now, own = time.monotonic(), self._own_queue(client, is_fresh=is_fresh)
         queues = (self._queues[is_fresh], own)
         stands = [queue.stands(now, waited, self._seconds) for queue in queues]  # each learns of it
-        return self.is_open and not any(stands)
+        return self.is_open_to(client) and not any(stands)
+
+    @property
+    def _seconds_inside(self) -> float:
+        return max(self._inside * self._cost, self._lag)
 
     def _own_queue(self, client: str, *, is_fresh: bool) -> _Queue:
         queue = self._own_queues.setdefault((client, is_fresh), _Queue())

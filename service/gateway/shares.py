@@ -3,9 +3,13 @@
 A client is whom a rate limit counts, too: the owner of a key or certificate, or else an address. Shares are max-min
 fair (Bertsekas and Gallager, Data Networks, 6.5.2): where all together ask for more than there is, whoever asks for
 less than an equal part has all of it, and the rest is for the others in equal parts. Nothing is reserved: a client that
-is alone has everything, and while there is enough for all nobody is told apart. Those beyond their share go in the
-order of what they have used lately, as with the virtual counters of Sheng et al., Fairness in Serving Large Language
-Models (OSDI 2024), and their longest generations give way: nothing else could bound a wait behind them.
+is alone has everything. Those beyond their share go in the order of what they have used lately, as with the virtual
+counters of Sheng et al., Fairness in Serving Large Language Models (OSDI 2024), and their longest generations give way:
+nothing else could bound a wait behind them.
+
+Whether there is enough for all shows after a second at the earliest, and callers whose questions cost most take every
+replica in the first tenth of it. So whoever asks for little goes first at any time, and what runs for somebody else
+gives way where it is far longer than theirs. Others are not told apart while there is enough for all.
 
 What many clients ask for who are one person is as many persons' share: only keys tell them apart.
 
@@ -22,9 +26,12 @@ from service.gateway.request_queue import QueuedRequest, Use
 WINDOW_SECONDS = 1.0  # that are remembered
 # Seconds of replicas' time in the window that are always a fair share: shoppers who each have an address are equal.
 SMALL_SHARE = 0.15
+WITHIN = 1e-9  # in the order of clients: after those who ask for little, before all who are beyond the share
 _TOLERANCE = 1.5  # times the share: whoever asks for about as much keeps its place, though questions come in bursts
 _NEWEST_WEIGHS = 0.2  # in a client's mean
 PATIENCE = 0.5  # of the one who waits, in generations of its own usual length
+PATIENCE_WITHIN = 2.0  # the same behind somebody within the share: an ordinary generation of theirs ends by then
+FAR_MORE = 2.0  # times what another asks for: what runs for it gives way to that one
 STOPPING_SECONDS = 0.05  # in which a generation that gives way should have ended; with a dead replica it never does
 _SHARE_SECONDS = 0.01  # for which a share holds: reckoning it costs time for each client
 _MOST_CLIENTS = 1024  # that are remembered; the one heard of least lately is forgotten
@@ -109,47 +116,81 @@ class Shares:
             self._usual.popitem(last=False)
 
     def use(self, replicas: int) -> Use | None:
-        """Return what a request's client is beyond its share by: its seconds of replicas' time, or 0 within the share.
+        """Return what a request's client has of the replicas' time, in the order in which they go.
 
-        As of now, with so many `replicas` in service. None where nobody is: there is one client, or enough for all.
+        0 for one who asks for little, `WITHIN` for any other within the share, more for those beyond it: the seconds
+        that they used, too. As of now, with so many `replicas` in service. None where there is one client alone.
         """
         self._slide()
-        left = self._left()
-        if not self._is_shared or self._present.asked + self._last.asked * left <= replicas * WINDOW_SECONDS:
+        if not self._is_shared:
             return None
-        share, now = self._share_now(replicas * WINDOW_SECONDS, left), self._clock()
+        left, now = self._left(), self._clock()
+        seconds = replicas * WINDOW_SECONDS
+        share = self._share_now(seconds, left) if self.is_short(replicas) else math.inf
         known: dict[str, float] = {}
 
         def use(request: QueuedRequest) -> float:
-            if (seconds := known.get(client := request.client)) is None:
-                is_within = self._asked(client, left) <= _TOLERANCE * share
-                seconds = known[client] = 0.0 if is_within else max(self._used(client, left, now), SMALL_SHARE)
-            return seconds
+            if (order := known.get(client := request.client)) is None:
+                demand = self._demand(client, left, now)
+                if demand <= _TOLERANCE * SMALL_SHARE:
+                    order = 0.0
+                elif demand <= _TOLERANCE * share:
+                    order = WITHIN
+                else:
+                    order = WITHIN + max(self._used(client, left, now), SMALL_SHARE)
+                known[client] = order
+            return order
 
         return use
+
+    def is_short(self, replicas: int) -> bool:
+        """Tell whether all together ask for more than so many replicas can do."""
+        self._slide()
+        return self._present.asked + self._last.asked * self._left() > replicas * WINDOW_SECONDS
 
     def give_way(self, waiting: Iterable[QueuedRequest], replicas: int) -> tuple[list[QueuedRequest], float]:
         """Return the running requests that must stop now for some of those who wait, and when to ask again.
 
         Who is within the share waits behind a generation of somebody beyond it for at most half as long as its own
-        take, and begins in time for its deadline.
+        take, and begins in time for its deadline; behind one of anybody else who asks for far more it waits for at
+        most twice as long.
         """
         if not self._running or (use := self.use(replicas)) is None:
             return [], math.inf
-        now = self._clock()
-        holders = [request for request in self._running if use(request) and request not in self._giving_way]
+        now, left = self._clock(), self._left()
+        holders = [request for request in self._running if request not in self._giving_way]
         served = sum(now - since < STOPPING_SECONDS for since in self._giving_way.values())
-        within = sorted((request for request in waiting if not use(request)), key=lambda request: request.arrival)
+        within = sorted((request for request in waiting if use(request) <= WITHIN), key=lambda request: request.arrival)
         stopped, again = [], math.inf
-        for waiter, holder in zip(within[served:], holders, strict=False):
-            due = self._running[holder] + PATIENCE * self.usual_seconds(waiter)
-            due = min(due, waiter.latest_start - STOPPING_SECONDS)
+        for waiter in within[served:]:
+            due, holder = self._first_to_end(waiter, holders, use, left)
+            if holder is None:
+                continue
+            holders.remove(holder)
             if due > now:
                 again = min(again, due)
             else:
                 self._giving_way[holder] = now
                 stopped.append(holder)
         return stopped, again
+
+    def _first_to_end(
+        self, waiter: QueuedRequest, holders: Iterable[QueuedRequest], use: Use, left: float
+    ) -> tuple[float, QueuedRequest | None]:
+        """Return which of the holders gives way first to one who waits, and when; None where nobody does."""
+        now, usual = self._clock(), self.usual_seconds(waiter)
+        far_more = FAR_MORE * self._demand(waiter.client, left, now)
+        first, found = math.inf, None
+        for holder in holders:
+            if use(holder) > WITHIN:
+                due = min(self._running[holder] + PATIENCE * usual, waiter.latest_start - STOPPING_SECONDS)
+            elif self._demand(holder.client, left, now) > far_more:
+                due = self._running[holder] + PATIENCE_WITHIN * usual
+            else:
+                continue
+            if due < first:
+                first, found = due, holder
+        return first, found
 
     def usual_seconds(self, request: QueuedRequest) -> float:
         """Return how long its client's generations take on average, or else what is expected of this one."""
@@ -184,6 +225,10 @@ class Shares:
 
     def _asked(self, client: str, left: float) -> float:
         return max(_of(self._present, client).asked + _of(self._last, client).asked * left, 0.0)
+
+    def _demand(self, client: str, left: float, now: float) -> float:
+        """Return what it asked for, or has used where that is more: what a generation takes shows while it runs."""
+        return max(self._asked(client, left), self._used(client, left, now))
 
     def _used(self, client: str, left: float, now: float) -> float:
         running = sum(now - began for request, began in self._running.items() if request.client == client)

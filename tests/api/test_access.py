@@ -77,7 +77,7 @@ async def test_a_caller_that_asks_too_often_is_told_when_to_come_back(monkeypatc
 
 async def test_past_the_last_rung_requests_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking_to() as client:
-        monkeypatch.setattr(LoadShedder, "is_open", False)
+        monkeypatch.setattr(LoadShedder, "is_open_to", lambda *_: False)
         response = await client.post("/plan", json=BODY)
         assert_problem(response, 503)
         assert response.headers["retry-after"] == "1"

@@ -20,6 +20,35 @@ def test_the_door_closes_when_the_work_inside_takes_too_long() -> None:
     assert load_shedder.is_open
 
 
+def test_a_client_with_few_inside_is_not_turned_down_for_others() -> None:
+    load_shedder = LoadShedder(seconds=0.1)
+    with ExitStack() as inside:
+        for _ in range(200):
+            inside.enter_context(load_shedder.handling("flood"))
+        assert not load_shedder.is_open
+        assert not load_shedder.is_open_to("flood")
+        for _ in range(4):
+            assert load_shedder.is_open_to("shop")
+            assert load_shedder.admits(0.0, client="shop")
+            inside.enter_context(load_shedder.handling("shop"))
+        assert not load_shedder.is_open_to("shop")
+        for number in range(196):
+            assert load_shedder.is_open_to("another")
+            inside.enter_context(load_shedder.handling(str(number)))
+        assert not load_shedder.is_open_to("another"), "twice as many as are allowed"
+    assert load_shedder.is_open_to("flood")
+    assert not load_shedder._inside_of, "nobody is remembered who has left"
+
+
+@pytest.mark.anyio
+async def test_past_its_memory_it_is_closed_to_everybody() -> None:
+    load_shedder = LoadShedder(seconds=0.1, most_bytes=100, memory=lambda: 101)
+    watch = asyncio.create_task(load_shedder.watch())
+    await asyncio.sleep(0)
+    assert not load_shedder.is_open_to("shop")
+    watch.cancel()
+
+
 def test_what_a_request_costs_is_measured() -> None:
     now = 0.0
     load_shedder = LoadShedder(seconds=0.1, clock=lambda: now)
@@ -226,7 +255,7 @@ def test_connections_that_wait_to_be_accepted_are_a_queue_of_their_own(monkeypat
 
 def test_where_the_door_is_closed_nobody_is_admitted_however_early(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late(monkeypatch)
-    monkeypatch.setattr(LoadShedder, "is_open", False)
+    monkeypatch.setattr(LoadShedder, "is_open_to", lambda *_: False)
     assert late.come(1, 0.0) == [False]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rehearsal.simulated_gateway import Arrival, Clock, Outcome, Simulation
 from service.gateway.admission import Admission
 from service.gateway.request_queue import QueuedRequest
-from service.gateway.shares import SMALL_SHARE, WINDOW_SECONDS, Shares
+from service.gateway.shares import SMALL_SHARE, WINDOW_SECONDS, WITHIN, Shares
 
 SECONDS = 0.02
 arrivals = st.lists(
@@ -129,7 +129,7 @@ def crowd(rng: random.Random, replicas: int) -> list[Arrival]:
 
 def of_the_shop(outcomes: list[Outcome]) -> list[Outcome]:
     """Return its outcomes once it is known who asks for how much."""
-    return [outcome for outcome in outcomes if outcome.arrival.client == "shop" and outcome.arrival.at > 5.0]
+    return [outcome for outcome in outcomes if outcome.arrival.client == "shop" and outcome.arrival.at > 0.5]
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
@@ -179,6 +179,13 @@ def test_questions_that_no_replica_plans_in_time_take_nothing_from_others(replic
     assert 0 < sum(outcome.ends - outcome.began for outcome in theirs) < 0.1 * replicas * ours[-1].at
 
 
+def order(admission: Admission, client: str) -> float:
+    """Return what a client is beyond its share of one replica by."""
+    use = admission._shares.use(1)
+    assert use is not None
+    return use(QueuedRequest(10.0, client=client))
+
+
 def test_what_no_idle_replica_would_take_is_no_part_of_what_is_asked_for() -> None:
     clock = Clock()
     admission = Admission(clock=clock)
@@ -189,18 +196,19 @@ def test_what_no_idle_replica_would_take_is_no_part_of_what_is_asked_for() -> No
         hopeless = [QueuedRequest(0.1, client="costly") for _ in range(100)]
         refused = [admission.ask(each, idle=idle, replicas=1) for each in hopeless]
         assert sum(map(len, refused)) == 99 + number
-    assert admission._shares.use(1) is None
+    assert order(admission, "costly") == 0.0
     crowded = [QueuedRequest(0.21, client="costly") for _ in range(100)]
     clock.now = 0.02  # time for a generation, though not for waiting
     assert sum(len(admission.ask(each, idle=False, replicas=1)) for each in crowded) == 100
-    assert admission._shares.use(1) is None
+    assert order(admission, "costly") == 0.0
     clock.now = 0.0
     for each in crowded:
         admission.ask(each, idle=False, replicas=1)
-    assert admission._shares.use(1) is not None
+    assert order(admission, "costly") > WITHIN
 
 
-def test_while_there_is_enough_for_all_nobody_gives_way_and_the_oldest_goes_first() -> None:
+def test_while_there_is_enough_for_all_hardly_anybody_gives_way() -> None:
+    """Only a generation more than twice as long as another client's, where it asks for more than twice as much."""
     rng = random.Random(2)
     drawn = [
         Arrival(at, rng.uniform(0.01, 0.09), client="b" if rng.random() < 0.1 else "a")
@@ -208,7 +216,7 @@ def test_while_there_is_enough_for_all_nobody_gives_way_and_the_oldest_goes_firs
     ]
     simulation = Simulation(2)
     outcomes = simulation.run(drawn)
-    assert simulation.admission.counts["gave_way"] == 0
+    assert simulation.admission.counts["gave_way"] <= 0.001 * len(outcomes)
     assert sum(outcome.by_model for outcome in outcomes) > 0.98 * len(outcomes)
 
 
@@ -247,7 +255,7 @@ def test_small_use_is_a_fair_share_however_many_there_are() -> None:
     shares.asked(greedy := QueuedRequest(1.0, seconds=10.0, client="greedy"))
     use = shares.use(1)
     assert use is not None
-    assert [use(QueuedRequest(1.0, client="7")), use(greedy)] == [0.0, SMALL_SHARE]
+    assert [use(QueuedRequest(1.0, client="7")), use(greedy)] == [0.0, WITHIN + SMALL_SHARE]
 
 
 def test_what_the_gateway_did_for_a_client_counts_in_its_share_as_replicas_time_does() -> None:
@@ -258,14 +266,10 @@ def test_what_the_gateway_did_for_a_client_counts_in_its_share_as_replicas_time_
         for _ in range(questions):
             admission._shares.asked(QueuedRequest(10.0, seconds=0.1, client=client))
     costly, ours = (QueuedRequest(10.0, client=client) for client in ("costly", "shop"))
-    use = admission._shares.use(1)
-    assert use is not None
-    assert use(costly) == 0.0, "it asks for about as much as there is"
+    assert order(admission, "costly") == WITHIN, "it asks for about as much as there is"
     for _ in range(180):
         admission.worked("costly", 0.005)
-    use = admission._shares.use(1)
-    assert use is not None
-    assert [use(costly), use(ours)] == [pytest.approx(0.9), 0.0]
+    assert [order(admission, "costly"), order(admission, "shop")] == [pytest.approx(WITHIN + 0.9), 0.0]
     for request in (costly, ours):
         assert admission.ask(request, idle=False, replicas=1) == []
     assert [admission.next(), admission.next()] == [ours, costly]

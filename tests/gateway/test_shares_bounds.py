@@ -6,7 +6,9 @@ import pytest
 
 from rehearsal.simulated_gateway import Clock
 from service.gateway.request_queue import QueuedRequest, RequestQueue
-from service.gateway.shares import Shares
+from service.gateway.shares import WITHIN, Shares
+
+LITTLE = -1.0  # comes before all others
 
 
 def ask(shares: Shares, **seconds: float) -> None:
@@ -15,9 +17,12 @@ def ask(shares: Shares, **seconds: float) -> None:
 
 
 def uses(shares: Shares, *clients: str, replicas: int = 1) -> list[float] | None:
-    """Return what each is beyond its share by; None where nobody is."""
+    """Return what each is beyond its share by, or LITTLE where it asks for no more; None where there is one client."""
     use = shares.use(replicas)
-    return None if use is None else [use(QueuedRequest(9.0, client=client)) for client in clients]
+    if use is None:
+        return None
+    orders = [use(QueuedRequest(9.0, client=client)) for client in clients]
+    return [order - WITHIN if order else LITTLE for order in orders]
 
 
 @pytest.mark.parametrize(("more", "replicas", "is_short"), [(0.5, 1, False), (0.51, 1, True), (0.51, 2, False)])
@@ -26,7 +31,7 @@ def test_shares_are_told_where_all_ask_for_more_than_the_replicas_seconds(
 ) -> None:
     shares = Shares(Clock())
     ask(shares, a=0.5, b=more)
-    assert (shares.use(replicas) is not None) is is_short
+    assert shares.is_short(replicas) is is_short
 
 
 def test_a_client_that_is_alone_has_no_share_in_either_window() -> None:
@@ -38,7 +43,7 @@ def test_a_client_that_is_alone_has_no_share_in_either_window() -> None:
     ask(shares, a=9.0)
     assert shares.use(1) is None
     shares.saw("b")
-    assert uses(shares, "a", "b") == [0.15, 0.0], "the other one is only there"
+    assert uses(shares, "a", "b") == [0.15, LITTLE], "the other one is only there"
 
 
 def test_whoever_was_there_in_the_last_window_is_still_somebody() -> None:
@@ -58,7 +63,7 @@ def test_who_asks_for_half_as_much_again_as_the_share_keeps_its_place(middle: fl
     """Of a second, 0.2 are given to whoever asks for no more, and the two others may have 0.4 each."""
     shares = Shares(Clock())
     ask(shares, small=0.2, middle=middle, large=3.0)
-    assert uses(shares, "small", "middle", "large") == [0.0, 0.0 if is_within else 0.15, 0.15]
+    assert uses(shares, "small", "middle", "large") == [LITTLE, 0.0 if is_within else 0.15, 0.15]
 
 
 def test_the_share_is_more_with_more_replicas() -> None:
@@ -78,7 +83,7 @@ def test_a_share_is_reckoned_again_after_ten_milliseconds_or_where_somebody_come
     ask(shares, c=0.1)
     ask(shares, c=0.1)
     clock.now = 0.005
-    assert uses(shares, "a", "c") == [0.15, 0.0]
+    assert uses(shares, "a", "c") == [0.15, LITTLE]
 
 
 @pytest.mark.parametrize(("at", "counts"), [(0.999, 1.0), (1.0, 1.0), (1.25, 0.75), (1.999, 0.001), (2.0, 0.0)])
@@ -269,3 +274,39 @@ def test_all_begin_in_time_where_those_before_the_last_are_done(replicas: int, l
     assert queue.all_in_time(replicas) is in_time
     clock.now = 0.01
     assert not queue.all_in_time(replicas)
+
+
+def test_what_a_client_has_used_counts_where_it_asked_for_less() -> None:
+    """Generations that are cut short teach nothing of how long they take, and yet take it."""
+    clock = Clock()
+    shares = Shares(clock)
+    ask(shares, a=0.1, b=0.5, c=0.5)
+    shares.began(QueuedRequest(9.0, client="a"))
+    clock.now = 0.9
+    assert uses(shares, "a") == [pytest.approx(0.9)]
+
+
+@pytest.mark.parametrize(("theirs", "gives_way"), [(0.2, False), (0.21, True)])
+def test_one_who_asks_for_far_less_waits_twice_as_long_as_its_own_take_though_there_is_enough(
+    theirs: float, gives_way: bool
+) -> None:
+    """The deadline changes nothing: what asks for more would be cut short for one that takes longer than its own."""
+    clock = Clock()
+    shares = Shares(clock)
+    shares.began(holder := QueuedRequest(9.0, client="large"))
+    ask(shares, large=theirs, shop=0.1)
+    waiting = [waiter(0.05, latest_start=0.06)]
+    assert shares.give_way(waiting, 1) == ([], pytest.approx(0.1) if gives_way else math.inf)
+    clock.now = 0.1 + 1e-9
+    assert shares.give_way(waiting, 1) == ([holder] if gives_way else [], math.inf)
+
+
+def test_who_must_stop_is_whoever_has_to_first() -> None:
+    clock = Clock()
+    shares = Shares(clock)
+    shares.began(QueuedRequest(9.0, client="large"))
+    clock.now = 0.01
+    shares.began(greedy := QueuedRequest(9.0, client="greedy"))
+    ask(shares, large=0.7, greedy=20.0, shop=0.1)
+    clock.now = 0.061
+    assert shares.give_way([waiter(0.1)], 2) == ([greedy], math.inf), "0.01 and half of 0.1; the other one after 0.2"
