@@ -18,8 +18,9 @@ It is pure: it knows neither replicas nor asyncio, and its clock may be simulate
 
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 
 from service.gateway.request_queue import QueuedRequest, Use
 
@@ -124,20 +125,20 @@ class Shares:
         self._slide()
         if not self._is_shared:
             return None
-        left, now = self._left(), self._clock()
+        left, running = self._left(), self._seconds_running()
         seconds = replicas * WINDOW_SECONDS
         share = self._share_now(seconds, left) if self.is_short(replicas) else math.inf
         known: dict[str, float] = {}
 
         def use(request: QueuedRequest) -> float:
             if (order := known.get(client := request.client)) is None:
-                demand = self._demand(client, left, now)
+                demand = self._demand(client, left, running)
                 if demand <= _TOLERANCE * SMALL_SHARE:
                     order = 0.0
                 elif demand <= _TOLERANCE * share:
                     order = WITHIN
                 else:
-                    order = WITHIN + max(self._used(client, left, now), SMALL_SHARE)
+                    order = WITHIN + max(self._used(client, left, running), SMALL_SHARE)
                 known[client] = order
             return order
 
@@ -157,16 +158,18 @@ class Shares:
         """
         if not self._running or (use := self.use(replicas)) is None:
             return [], math.inf
-        now, left = self._clock(), self._left()
+        now, left, running = self._clock(), self._left(), self._seconds_running()
+        demand = cache(lambda client: self._demand(client, left, running))
         holders = [request for request in self._running if request not in self._giving_way]
         served = sum(now - since < STOPPING_SECONDS for since in self._giving_way.values())
         within = sorted((request for request in waiting if use(request) <= WITHIN), key=lambda request: request.arrival)
-        stopped, again = [], math.inf
+        stopped, again, most = [], math.inf, _most(holders, use, demand)
         for waiter in within[served:]:
-            due, holder = self._first_to_end(waiter, holders, use, left)
-            if holder is None:
+            if FAR_MORE * demand(waiter.client) >= most:
                 continue
+            due, holder = self._first_to_end(waiter, holders, use, demand)
             holders.remove(holder)
+            most = _most(holders, use, demand)
             if due > now:
                 again = min(again, due)
             else:
@@ -175,22 +178,19 @@ class Shares:
         return stopped, again
 
     def _first_to_end(
-        self, waiter: QueuedRequest, holders: Iterable[QueuedRequest], use: Use, left: float
-    ) -> tuple[float, QueuedRequest | None]:
-        """Return which of the holders gives way first to one who waits, and when; None where nobody does."""
-        now, usual = self._clock(), self.usual_seconds(waiter)
-        far_more = FAR_MORE * self._demand(waiter.client, left, now)
-        first, found = math.inf, None
-        for holder in holders:
-            if use(holder) > WITHIN:
-                due = min(self._running[holder] + PATIENCE * usual, waiter.latest_start - STOPPING_SECONDS)
-            elif self._demand(holder.client, left, now) > far_more:
-                due = self._running[holder] + PATIENCE_WITHIN * usual
-            else:
-                continue
-            if due < first:
-                first, found = due, holder
-        return first, found
+        self, waiter: QueuedRequest, holders: Iterable[QueuedRequest], use: Use, demand: Callable[[str], float]
+    ) -> tuple[float, QueuedRequest]:
+        """Return when and which of the holders gives way first to one who waits; one of them does, by `_most`."""
+        usual, far_more = self.usual_seconds(waiter), FAR_MORE * demand(waiter.client)
+        latest = waiter.latest_start - STOPPING_SECONDS
+        dues = [
+            (min(self._running[holder] + PATIENCE * usual, latest), holder)
+            if use(holder) > WITHIN
+            else (self._running[holder] + PATIENCE_WITHIN * usual, holder)
+            for holder in holders
+            if use(holder) > WITHIN or demand(holder.client) > far_more
+        ]
+        return min(dues, key=lambda each: each[0])
 
     def usual_seconds(self, request: QueuedRequest) -> float:
         """Return how long its client's generations take on average, or else what is expected of this one."""
@@ -226,13 +226,20 @@ class Shares:
     def _asked(self, client: str, left: float) -> float:
         return max(_of(self._present, client).asked + _of(self._last, client).asked * left, 0.0)
 
-    def _demand(self, client: str, left: float, now: float) -> float:
+    def _demand(self, client: str, left: float, running: Mapping[str, float]) -> float:
         """Return what it asked for, or has used where that is more: what a generation takes shows while it runs."""
-        return max(self._asked(client, left), self._used(client, left, now))
+        return max(self._asked(client, left), self._used(client, left, running))
 
-    def _used(self, client: str, left: float, now: float) -> float:
-        running = sum(now - began for request, began in self._running.items() if request.client == client)
-        return running + _of(self._present, client).used + _of(self._last, client).used * left
+    def _used(self, client: str, left: float, running: Mapping[str, float]) -> float:
+        used = _of(self._present, client).used + _of(self._last, client).used * left
+        return used + running.get(client, 0.0)
+
+    def _seconds_running(self) -> dict[str, float]:
+        """Return for how long replicas have worked for each client's requests that they still work for."""
+        now, seconds = self._clock(), defaultdict[str, float](float)
+        for request, began in self._running.items():
+            seconds[request.client] += now - began
+        return seconds
 
     def _slide(self) -> None:
         past = int((self._clock() - self._began) / WINDOW_SECONDS)
@@ -240,6 +247,11 @@ class Shares:
             self._last = self._present if past == 1 else _Window()
             self._present = _Window()
             self._began += past * WINDOW_SECONDS
+
+
+def _most(holders: Iterable[QueuedRequest], use: Use, demand: Callable[[str], float]) -> float:
+    """Return the most that a holder's client demands, which is any if it is beyond its share; 0 without holders."""
+    return max((math.inf if use(each) > WITHIN else demand(each.client) for each in holders), default=0.0)
 
 
 _NOTHING = _Account()
