@@ -41,7 +41,8 @@ def hosts(folder: Path) -> Iterator[dict[str, ServerProcess]]:
         yield {arm: server.wait_until_ready() for arm, server in started.items()}
     finally:
         for server in started.values():
-            server.process.kill()
+            server.process.terminate()  # and no less: what a host has kept it writes as it ends
+        for server in started.values():
             server.wait()
 
 
@@ -75,6 +76,7 @@ def test_releases_and_shop_folders_are_arms_of_hosts_and_who_reached_another_is_
                 assert told["missed"] == 0
             stray = next(shopper for shopper in SHOPPERS if trial.arm(shopper) == "release")
             servers["release"].process.kill()
+            servers["release"].process.wait()  # what dies may answer once more
             assert client.plan(QUESTION, shopper=stray, deadline_ms=2000).request_id, "a plan matters more than an arm"
             direct = httpx.post(f"{servers['control'].url}/plan", json={"query": QUESTION}, timeout=60,
                                 headers={"x-experiment-unit": stray})  # fmt: skip
