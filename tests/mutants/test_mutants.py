@@ -113,6 +113,7 @@ def test_who_enters_what_changed_is_asked_the_file_that_mirrors_it_first() -> No
     assert [asked(9), asked(5), asked(0)] == [every] * 3, "computed at import, entered by none, or of the module"
 
 
+@pytest.mark.slow
 def test_a_mutant_dies_where_its_tests_fail_and_everything_is_as_before(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
     file, tests = "infra/fleet/roofline.py", ["tests/infra/fleet/test_roofline.py"]

@@ -33,6 +33,7 @@ def test_an_epoch_depends_on_its_seed_alone(mix: Mix) -> None:
     assert mix.epoch(random.Random(1)) != mix.epoch(random.Random(2))
 
 
+@pytest.mark.slow
 def test_every_example_of_an_epoch_is_admitted_by_its_grammar(mix: Mix, plan_tokenizer: Tokenizer) -> None:
     compiler = GrammarCompiler(plan_tokenizer.to_str(), 2)
     for example in mix.epoch(random.Random(3)):

@@ -51,6 +51,7 @@ def asked() -> Iterator[search.Asked]:
         yield search.Asked(Plan(PRIME_DAY, steady(1200), stated(PRIME_DAY), 1.1), stated, PRICES, pool, print)
 
 
+@pytest.mark.slow
 def test_the_cheapest_fleets_that_hold_are_ranked_beside_the_shipped_one(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
