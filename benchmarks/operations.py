@@ -1,5 +1,6 @@
 """Work counted in operations of the interpreter, which no load on the machine changes."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -17,10 +18,13 @@ def operations(work: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # what others left for it to finish would be counted
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return count

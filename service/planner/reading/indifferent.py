@@ -11,22 +11,17 @@ class Indifference:
         self.attributes = data.words("word.indifferent.attributes")
         self._after = data.trie("indifferent.after")
         self._between = data.words("word.indifferent.between")
-        self._denies = data.words("word.indifferent.denies")
 
     def after_cue(self, words: Words, first: int, end: int) -> tuple[int, int] | None:
         """Return the tokens of a phrase whose cue is [first, end); None where no attribute follows it."""
         while words.at(end) in self._between:
             end += 1
-        if not self._is_attribute(words, end):
+        if words.at(end) not in self.attributes:
             return None
         tail = self._after.match(words, end + 1)
         return first, end + 1 + (tail[0] if tail else 0)
 
     def before_cue(self, words: Words, at: int) -> tuple[int, int] | None:
         """Return the tokens of a phrase that begins with an attribute at `at`: "the colour isn't important"."""
-        tail = self._after.match(words, at + 1) if self._is_attribute(words, at) else None
+        tail = self._after.match(words, at + 1) if words.at(at) in self.attributes else None
         return (at - (words.at(at - 1) == "the"), at + 1 + tail[0]) if tail else None
-
-    def _is_attribute(self, words: Words, at: int) -> bool:
-        """Tell whether an attribute stands at `at`, and not what a thing is: "any kind of rice"."""
-        return words.at(at) in self.attributes and words.at(at + 1) not in self._denies

@@ -42,7 +42,6 @@ class Utterances:
         self.withdraw = data.trie("withdraw", backwards=True)
         self.remove = data.trie("remove")
         self.begins = self.closed.starts | self.remove.starts | self.indifference.attributes
-        self.remove_end = data.trie("remove.end", backwards=True)
         self.apart = data.trie("price.apart")
         self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
         self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
@@ -222,9 +221,7 @@ class Reading:
         end = at
         while end < len(words.texts) and words.texts[end] not in BREAKS and end not in self.taken:
             end += 1
-        match = self._language.remove_end.match(words, end - 1)
-        stop = end - match[0] if match and end - match[0] > at else end
-        self.removed += [words.texts[index] for index in range(at, stop)]
+        self.removed += words.texts[at:end]
         return self.take(first, end)
 
     def _refuse(self, first: int, length: int, label: str) -> int:
