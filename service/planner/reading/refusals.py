@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from service.planner.reading.language_data import LanguageData
-from service.planner.reading.tokens import BREAKS, Words, is_number
+from service.planner.reading.tokens import BREAKS, QUOTES, Words, is_number
 from service.planner.reading.values import Values
 
 CUES: Final = ("refuse", "refuse.known", "refuse.one", "refuse.exact")
@@ -111,6 +111,7 @@ class _Refusal:
         words, language = self._words, self._language
         while words.at(at) in language.skip and at not in self._taken and language.whole.match(words, at) is None:
             at += 1
+        at += words.at(at) in QUOTES
         if is_listed and words.at(at) in language.wishes:
             return None
         first = at
@@ -120,7 +121,7 @@ class _Refusal:
             return (first, known) if self._taken.isdisjoint(range(first, known)) else None
         while at - first < language.most_words and self._is_content(at, first):
             at += 1
-        while at > first and self._is_trailing(at - 1):
+        while at > first and words.at(at - 1) in QUOTES:
             at -= 1
         if at == first:
             return None
@@ -136,10 +137,6 @@ class _Refusal:
         while self._exact and values.facet_at(words, end) in _PLAIN and (length := values.length_at(words, end)):
             end += length
         return end if end > first and words.at(end) != "-" else 0
-
-    def _is_trailing(self, at: int) -> bool:
-        text, before = self._words.at(at), self._words.at(at - 1)
-        return text in ("-", "'", '"', "&", "+") or (text in self._language.tail and before != "-")
 
     def _is_content(self, at: int, first: int) -> bool:
         words, language, text = self._words, self._language, self._words.at(at)
@@ -159,6 +156,7 @@ class _Refusal:
 
     def _after_tail(self, at: int) -> int:
         words, language = self._words, self._language
+        at += words.at(at) in QUOTES
         while words.at(at) in language.tail and at not in self._taken and not language.closed.match(words, at):
             at += 1
         return at

@@ -15,6 +15,7 @@ TOKEN: Final = re.compile(
     r"|\d+(?:[.,]\d+)?(?:[x×]\d+(?:[.,]\d+)?)+(?![^\W_])|\d+(?:[.,'’\u00a0\u202f]\d+)*|[^\w\s]|_"
 )
 BREAKS: Final = frozenset(",;:.!?()[]|")
+QUOTES: Final = frozenset("'\"“”„‘’")
 _GROUPED = re.compile(r"(\d{1,3})((?:[.,'’\u00a0\u202f]\d{3})+)(?:([.,])(\d{1,2}))?")
 _DECIMAL = re.compile(r"(\d+)[.,](\d+)")
 _GROUP = 4  # a mark and its three digits

@@ -6,9 +6,10 @@ The rest reads like text that a person would type: no "but" whose other half is 
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from service.planner.reading.en.data import PHRASES
-from service.planner.reading.tokens import BREAKS, Words
+from service.planner.reading.tokens import BREAKS, QUOTES, Words
 
 _LEFT, _RIGHT, _SMALL = (
     PHRASES.words("word.trim.left"),
@@ -58,6 +59,10 @@ def _cut(words: Words, spans: Iterable[tuple[int, int]]) -> bytearray:
     for start, end in spans:
         for index in range(bisect_left(words.starts, start), bisect_left(words.starts, end)):
             is_cut[index] = 1
+    quotes = [index for index, text in enumerate(words.texts) if text in QUOTES]
+    for opening, closing in pairwise(quotes):
+        if closing - opening > 1 and all(is_cut[opening + 1 : closing]):
+            is_cut[opening] = is_cut[closing] = 1
     return is_cut
 
 
