@@ -121,7 +121,7 @@ class _Refusal:
             return (first, known) if self._taken.isdisjoint(range(first, known)) else None
         while at - first < language.most_words and self._is_content(at, first):
             at += 1
-        while at > first and words.at(at - 1) in QUOTES:
+        while at > first and self._is_trailing(at - 1):
             at -= 1
         if at == first:
             return None
@@ -137,6 +137,10 @@ class _Refusal:
         while self._exact and values.facet_at(words, end) in _PLAIN and (length := values.length_at(words, end)):
             end += length
         return end if end > first and words.at(end) != "-" else 0
+
+    def _is_trailing(self, at: int) -> bool:
+        text, before = self._words.at(at), self._words.at(at - 1)
+        return text in QUOTES or (text in self._language.tail and before != "-")
 
     def _is_content(self, at: int, first: int) -> bool:
         words, language, text = self._words, self._language, self._words.at(at)

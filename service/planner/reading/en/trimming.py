@@ -59,6 +59,8 @@ def _cut(words: Words, spans: Iterable[tuple[int, int]]) -> bytearray:
     for start, end in spans:
         for index in range(bisect_left(words.starts, start), bisect_left(words.starts, end)):
             is_cut[index] = 1
+    if QUOTES.isdisjoint(words.texts):
+        return is_cut
     quotes = [index for index, text in enumerate(words.texts) if text in QUOTES]
     for opening, closing in pairwise(quotes):
         if closing - opening > 1 and all(is_cut[opening + 1 : closing]):
