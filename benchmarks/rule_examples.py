@@ -15,7 +15,7 @@ from benchmarks.behaviour import checker
 
 EXAMPLES = Path(__file__).with_name("rule_examples.jsonl")
 _TEXT = " find Any"  # of a model that names nothing: words decide
-_CASES = Path("../shared/behaviour/cases.jsonl")  # beside the program that judges
+CASES = Path("../shared/behaviour/cases.jsonl")  # beside the program that judges
 
 
 def examples_of(rules: Collection[str]) -> list[dict[str, Any]]:
@@ -32,4 +32,4 @@ def passes_example(row: dict[str, Any], plan: str) -> bool:
 
 @cache
 def _checker() -> Any:
-    return checker(_CASES)
+    return checker(CASES)

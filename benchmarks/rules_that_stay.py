@@ -11,7 +11,7 @@ Counts = Mapping[str, Mapping[str, int]]  # by the model and by rule
 
 
 class Stay(NamedTuple):
-    """Rules by a pattern of their places, and the contract's words that ask for them, or why none can be counted."""
+    """Rules by a pattern of their places, and the contract's words that ask for them, or why no plan counts them."""
 
     pattern: re.Pattern[str]
     why: str
@@ -38,6 +38,18 @@ def without_reason(rules: Mapping[str, Counts]) -> list[str]:
     """Return those of the rules that are worth nothing which the list does not name."""
     patterns = [stay.pattern for stay in stays()]
     return [name for name in worth_nothing(rules) if not any(pattern.fullmatch(name) for pattern in patterns)]
+
+
+def without_example(rules: Mapping[str, Counts], examples: Mapping[str, Counts]) -> list[str]:
+    """Return the rules of a figure that change no plan, not that of an example either, though one could count them."""
+    idle = (name for name, count in rules.items() if not changed(count))
+    shown = {name for name, count in examples.items() if any(one["better"] for one in count.values())}
+    return [name for name in idle if name not in shown and not is_uncounted(name)]
+
+
+def is_uncounted(name: str) -> bool:
+    """Tell whether no plan could count a rule."""
+    return any(stay.pattern.fullmatch(name) for stay in stays() if stay.is_uncounted)
 
 
 def changed(count: Counts) -> int:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.rules import FIGURE, Counts, Rule, counts, rules
-from benchmarks.rules_that_stay import stays, without_reason, worth_nothing
+from benchmarks.rule_counts import Counts, counts
+from benchmarks.rule_examples import CASES, examples_of, passes_example
+from benchmarks.rule_list import Rule, rules
+from benchmarks.rules import FIGURE
+from benchmarks.rules_that_stay import stays, without_example, without_reason, worth_nothing
 from service.planner.vocabulary import SHIPPED_MODEL
 
 ROWS: list[dict[str, Any]] = [
@@ -72,6 +75,30 @@ def test_a_rule_that_changes_no_plan_stays_for_a_reason() -> None:
     assert without_reason(counted_now) == []
     named = [*worth_nothing(counted_now), *(standing - counted_now.keys())]  # new rules are not counted yet
     assert [stay.pattern.pattern for stay in stays() if not any(map(stay.pattern.fullmatch, named))] == []
+
+
+def test_a_rule_that_changes_no_plan_of_the_cases_is_shown_by_an_example() -> None:
+    figure = json.loads(FIGURE.read_text(encoding="utf-8"))
+    standing = {str(rule) for rule in rules()}
+    assert (
+        without_example({name: one for name, one in figure["rules"].items() if name in standing}, figure["examples"])
+        == []
+    )
+
+
+def test_an_example_names_a_rule_that_stands_and_changes_no_plan_of_the_cases() -> None:
+    named = {row["rule"] for row in examples_of(())}
+    assert named - {str(rule) for rule in rules()} == set()
+    assert named - json.loads(FIGURE.read_text(encoding="utf-8"))["examples"].keys() == set()
+
+
+@pytest.mark.skipif(not CASES.is_file(), reason="what judges a plan comes with the behaviour cases, beside a checkout")
+def test_an_example_passes_with_its_rule_and_fails_without_it() -> None:
+    few = {
+        str(rule) for rule in (Rule("reading/claims.py", "Claims.is_model"), Rule("reading/fr/phrases.txt", "[scales]"))
+    }
+    counted_few = dict(counts(examples_of(few), SHIPPED_MODEL, passes_example, lambda rule: str(rule) in few))
+    assert [count["rules"]["better"] for count in counted_few.values()] == [1, 1]
 
 
 def test_the_contract_asks_for_a_rule_that_stays_in_its_own_words() -> None:

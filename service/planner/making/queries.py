@@ -15,7 +15,6 @@ from service.planner.reading.en.lists import (
     COMPARING,
     FUNCTION_WORDS,
     JOINS,
-    MATERIALS,
     QUESTION_VERBS,
     UNSEARCHED,
 )
@@ -165,5 +164,5 @@ class Queries:
 
 def _tells_kind(text: str) -> bool:
     """Tell whether a word rather says what kind of thing something is than names a facet: the "garden" of a hose."""
-    is_attribute = text in COLORS or text in MATERIALS or word_list().facets.get(text) not in (None, "type", "theme")
+    is_attribute = text in COLORS or word_list().facets.get(text) not in (None, "type", "theme")
     return is_known(text) and not is_attribute

@@ -22,6 +22,7 @@ from tests.server_process import serving
 
 NAMES = {
     "google": "brand", "vans": "brand", "thanks": "brand", "muga": "brand", "cune": "brand", "ninja": "brand",
+    "quorlin": "brand",
     "old skool": "line", "rioja": "origin", "mug": "type", "cork boots": "material",
 }  # fmt: skip
 
@@ -67,6 +68,7 @@ def test_one_word_that_is_a_brand_is_searched(brand: str, intent: str) -> None:
 def test_without_the_shop_it_is_what_it_was() -> None:
     assert by_rule("thanks").intent == "small_talk"
     assert correct("muga crianza").startswith("mug ")
+    assert correct("quorlim") == "quorlim"
 
 
 @pytest.mark.usefixtures("shop")
@@ -77,6 +79,7 @@ def test_words_of_the_shop_stay_and_typos_become_them() -> None:
     assert correct("goggle") != "google"  # a word of its own
     assert correct("googel") == "google"
     assert correct("niinja") == "ninja"
+    assert correct("quorlim") == "quorlin"  # which no list has
 
 
 @pytest.mark.usefixtures("shop")
