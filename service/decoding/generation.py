@@ -37,12 +37,12 @@ def generate(
     trace: Texts | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Generation:
-    """Decode greedily under the grammar and return the tokens with statistics; arguments as in `Running`.
+    """Decode greedily under the grammar and return the tokens with statistics; arguments as in `RunningGeneration`.
 
     Raises ValueError for an empty prompt or one that does not fit the target together with `max_tokens`, and
     GrammarError where the grammar does not compile or comes to a dead end.
     """
-    running = Running(
+    running = RunningGeneration(
         target, proposer, list(prompt), grammar, max_tokens, fast_forward=fast_forward, trace=trace, cancelled=cancelled
     )
     while running.goes_on():
@@ -51,7 +51,7 @@ def generate(
 
 
 @torch.inference_mode()
-def step(batch: Sequence["Running"]) -> None:
+def step(batch: Sequence["RunningGeneration"]) -> None:
     """Take generations that go on through one forward, which they share; their targets are of one model.
 
     An error of one generation's own ends that one; its `result` raises it. A forward that is stopped between two layers
@@ -75,7 +75,7 @@ def step(batch: Sequence["Running"]) -> None:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningGeneration:
     """One running generation.
 
     Without `fast_forward` forced tokens cost a forward each, as in engines that only mask logits. A grammar that is

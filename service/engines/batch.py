@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from service.decoding.generation import Running, step
+from service.decoding.generation import RunningGeneration, step
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.text_model import TextModel
 
@@ -68,7 +68,7 @@ class Batch(Generic[Key]):
         self._clock = clock
         self._free = list(reversed(range(model.slots)))
         self._waiting: deque[_Request[Key]] = deque()
-        self._running: dict[int, tuple[_Request[Key], Running]] = {}
+        self._running: dict[int, tuple[_Request[Key], RunningGeneration]] = {}
         self._pace = Pace()
 
     def __len__(self) -> int:

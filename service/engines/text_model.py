@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarError
-from service.decoding.generation import Running, step
+from service.decoding.generation import RunningGeneration, step
 from service.decoding.interruption import NEVER, Interruption
 from service.decoding.kind_head import KindHead
 from service.decoding.medusa import HeadsOfTarget, MedusaProposer
@@ -94,7 +94,7 @@ class TextModel(ABC):
 
     def begin(
         self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False, slot: int = 0
-    ) -> Running:
+    ) -> RunningGeneration:
         """Begin a generation in a free slot, without a forward. Raises as `generate` does."""
         prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
         if len(prompt) > self._max_prompt_tokens:
@@ -102,7 +102,7 @@ class TextModel(ABC):
 
         constraint = self._side.submit(partial(self._begin_grammar, request.grammar))
         target, proposer = self._parts(request.strategy, prompt, slot)
-        return Running(
+        return RunningGeneration(
             target,
             proposer,
             prompt,
@@ -113,7 +113,7 @@ class TextModel(ABC):
             cancelled=Interruption(cancelled, request.deadline),
         )
 
-    def result(self, running: Running, seconds: float) -> GenerationResult:
+    def result(self, running: RunningGeneration, seconds: float) -> GenerationResult:
         """Return the result of a generation that has ended. Raises what ended it otherwise.
 
         Where the parser gives up, for its work is bounded, the question is why: no other replica would do better.

@@ -102,7 +102,7 @@ class Store(image.Store):
         return context
 
 
-class Running:
+class RunningContainer:
     """A container of the image, locked down as on a host, and ready."""
 
     def __init__(self, store: Store, image: str, **environment: object) -> None:
@@ -117,7 +117,7 @@ class Running:
         options += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--no-healthcheck", *_LIMITS]
         self.id = store.podman("run", "--detach", *options, image)
 
-    def wait_until_ready(self) -> "Running":
+    def wait_until_ready(self) -> "RunningContainer":
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             with contextlib.suppress(httpx.TransportError):
@@ -149,9 +149,9 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(store: Store, image: str, **environment: object) -> Iterator[Running]:
+def running(store: Store, image: str, **environment: object) -> Iterator[RunningContainer]:
     """Run a container until it is ready; remove it at the end whatever happens."""
-    container = Running(store, image, **environment)
+    container = RunningContainer(store, image, **environment)
     try:
         yield container.wait_until_ready()
     finally:

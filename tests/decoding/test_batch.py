@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.decoding.constraint import GrammarError
-from service.decoding.generation import Running, step
+from service.decoding.generation import RunningGeneration, step
 from service.decoding.interruption import ForwardStoppedError
 from service.decoding.llama import ForwardInput, Llama
 from service.decoding.medusa import MedusaProposer
@@ -39,14 +39,14 @@ def requests() -> st.SearchStrategy[list[Request]]:
     return st.lists(st.tuples(grammars(), prompts(), tree, st.integers(0, 24)), min_size=1, max_size=9)
 
 
-def begin(seed: int, request: Request) -> Running:
+def begin(seed: int, request: Request) -> RunningGeneration:
     grammar, prompt, chosen, max_tokens = request
     model = random_model(seed)
     target = LlamaTarget(model, model.new_cache(len(prompt) + max_tokens + 20), random_heads(seed, HEADS))
     proposer: Proposer = NO_PROPOSER
     if chosen is not None:
         proposer = PrefillProposer(DRAFT, MedusaProposer(target, MedusaTree.from_choices(chosen, HEADS)))
-    return Running(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
+    return RunningGeneration(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
 
 
 def test_a_forward_that_is_stopped_cancels_all_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_whoever_joins_and_leaves_each_has_greedy_s_tokens(
     waiting: list[Request], slots: int, seed: int, data: st.DataObject
 ) -> None:
     """Check a batch that requests enter at random moments and leave as soon as they end."""
-    running: list[tuple[Request, Running]] = []
+    running: list[tuple[Request, RunningGeneration]] = []
     left = list(waiting)
     while left or running:
         while left and len(running) < slots and (not running or data.draw(st.booleans(), label="joins")):
@@ -83,9 +83,9 @@ def test_whoever_joins_and_leaves_each_has_greedy_s_tokens(
 
 
 def test_an_error_or_a_cancellation_of_one_leaves_the_others_alone() -> None:
-    def running(grammar: object, *, cancelled: bool = False) -> Running:
+    def running(grammar: object, *, cancelled: bool = False) -> RunningGeneration:
         target = LlamaTarget(random_model(1), random_model(1).new_cache(60))
-        return Running(target, NO_PROPOSER, [3, 4], grammar, 30, cancelled=lambda: cancelled)  # type: ignore[arg-type]
+        return RunningGeneration(target, NO_PROPOSER, [3, 4], grammar, 30, cancelled=lambda: cancelled)  # type: ignore[arg-type]
 
     batch = [running(compile_grammar(FREE)), running(DeadEnd()), running(compile_grammar(FREE), cancelled=True)]
     while going := [each for each in batch if each.goes_on()]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.generation import Running, step
+from service.decoding.generation import RunningGeneration, step
 from service.decoding.medusa import MedusaProposer
 from service.decoding.statistics import Generation
 from service.decoding.target import LlamaTarget
@@ -88,7 +88,7 @@ def test_an_accepted_token_that_is_read_again_is_not_shown_as_chosen_again() -> 
         model = random_model(seed)
         target = Forgetful(model, model.new_cache(200), random_heads(seed, 3))
         proposer = MedusaProposer(target, MedusaTree.from_choices(CHOSEN, 3))
-        running = Running(target, proposer, [1, 2, 3], compile_grammar(GRAMMAR), 30, trace=numbers)
+        running = RunningGeneration(target, proposer, [1, 2, 3], compile_grammar(GRAMMAR), 30, trace=numbers)
         while running.goes_on():
             step([running])
             if any(node.status == "accepted" for node in running.steps[-1].nodes):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks import neuron, nxdi_on_cpu
-from service.decoding.generation import Running, step
+from service.decoding.generation import RunningGeneration, step
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import Chip, CompileSettings, MedusaShape, neuron_arguments
@@ -176,7 +176,7 @@ def test_sequences_of_one_graph_share_its_steps(models: list[neuron.RandomModel]
         ]
         model = nxdi_on_cpu.cpu_model(each.folder, arguments)
         found: dict[int, list[int]] = {}
-        slots: dict[int, tuple[int, Running]] = {}
+        slots: dict[int, tuple[int, RunningGeneration]] = {}
         while len(found) < len(prompts):
             for place in {0, 1} - set(slots):
                 if len(found) + len(slots) < len(prompts):
@@ -184,7 +184,9 @@ def test_sequences_of_one_graph_share_its_steps(models: list[neuron.RandomModel]
                     target = neuron.target_of(model, each, neuron.TREE, relocates=True, sequence=place)
                     constraint = Unconstrained(neuron.VOCABULARY, ())
                     limit = neuron.NEW_TOKENS // 2 if number == 0 else neuron.NEW_TOKENS
-                    running = Running(target, MedusaProposer(target, tree), prompts[number], constraint, limit)
+                    running = RunningGeneration(
+                        target, MedusaProposer(target, tree), prompts[number], constraint, limit
+                    )
                     slots[place] = number, running
             for place in [place for place, (_, running) in slots.items() if not running.goes_on()]:
                 number, running = slots.pop(place)

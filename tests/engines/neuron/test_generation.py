@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.decoding.constraint import Constraint
-from service.decoding.generation import Running, generate, step
+from service.decoding.generation import RunningGeneration, generate, step
 from service.decoding.medusa import MedusaProposer
 from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
 from service.decoding.proposer import NO_PROPOSER
@@ -296,7 +296,7 @@ def test_sequences_of_one_graph_join_and_leave_without_a_trace(
     """Check a graph of several sequences: whoever shares its calls, the tokens are those of greedy decoding alone."""
     alone, tree = graph
     model = FakeCompiled(replace(alone.shape, batch_size=batch_size), VOCABULARY, alone.seed, alone.relocates)
-    slots: dict[int, tuple[list[int], Running]] = {}
+    slots: dict[int, tuple[list[int], RunningGeneration]] = {}
     while waiting or slots:
         for sequence in sorted(set(range(batch_size)) - set(slots)):
             if waiting and (not slots or data.draw(st.booleans(), label="joins")):
@@ -304,7 +304,7 @@ def test_sequences_of_one_graph_join_and_leave_without_a_trace(
                 target = model.target(sequence=sequence)
                 proposer = MedusaProposer(target, tree) if drafts else NO_PROPOSER
                 expected = greedy(alone, prompt, compile_grammar(grammar), max_tokens)
-                running = Running(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
+                running = RunningGeneration(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
                 slots[sequence] = (expected, running)
         for sequence in [sequence for sequence, (_, running) in slots.items() if not running.goes_on()]:
             expected, running = slots.pop(sequence)
