@@ -120,7 +120,7 @@ class _Turn:
             pieces,
             excluded,
             self._price(before),
-            before.rating if phrases.rating_min is None else phrases.rating_min,
+            self._rating(before),
             sort if phrases.sort == "relevance" else phrases.sort,
             tuple(offer for offer in OFFERS if offer in (*standing, *phrases.offers)),
         )
@@ -234,6 +234,11 @@ class _Turn:
     def _is_refused(self, piece: Piece, excluded: dict[str, str]) -> bool:
         return any(_is_same(self._reader.fold(value), piece.key) for value in excluded)
 
+    def _rating(self, before: Topic) -> float | None:
+        if (rating := self._said.phrases.rating_min) is not None:
+            return rating
+        return None if "rating" in self._said.lifted else before.rating
+
     def _price(self, before: Topic) -> Price:
         phrases, price = self._said.phrases, before.price
         if "price" in self._said.lifted:
@@ -253,4 +258,6 @@ def _is_same(word: str, other: str) -> bool:
         return True
     stem = min(len(word), len(other))
     ending = max(len(word), len(other)) - stem
-    return stem >= 4 and ending <= 2 and word[: stem - 1] == other[: stem - 1]
+    if stem < 4:
+        return stem == 3 and ending <= 2 and word[:3] == other[:3]  # "rot" and "rotes"
+    return ending <= 2 and word[: stem - 1] == other[: stem - 1]

@@ -66,7 +66,7 @@ class Conversation:
     @cached_property
     def turn(self) -> Turn:
         """What the newest utterance changes of those before it; nothing where there are none."""
-        return read_turn(self.question.text) if len(self.question.utterances) > 1 else Turn()
+        return read_turn(self.question.text, self.phrases[-1]) if len(self.question.utterances) > 1 else Turn()
 
     @cached_property
     def asked(self) -> tuple[str, ...]:

@@ -1,27 +1,62 @@
-"""What a shopper does not mind and so names nothing: "any colour", "not fussed about the brand", "size is fine"."""
+"""What a shopper does not mind and so names nothing: "any colour", "not fussed about the brand", "me da igual"."""
+
+from typing import Final, NamedTuple
 
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.tokens import Words
+
+ANY: Final = "any"  # an attribute that is left out of the search text, and no more
+_SECTION: Final = "attribute."
+
+
+class Indifferent(NamedTuple):
+    """Tokens [first, end) of a phrase, and the attribute that does not matter: "color", "price"."""
+
+    first: int
+    end: int
+    attribute: str
 
 
 class Indifference:
     """Finds attributes that do not matter, in one language; none where its data has no section for them."""
 
     def __init__(self, data: LanguageData) -> None:
-        self.attributes = data.words("word.indifferent.attributes")
+        self._cues = data.trie("indifferent")
+        self._alone = data.trie("indifferent.alone")  # cues that say so only where nothing else is said: "all colours"
+        self._tail = data.words("word.indifferent.alone.tail")
+        self._but = data.words("word.indifferent.alone.but")
+        self._attributes = data.trie(*data.names(_SECTION))
         self._after = data.trie("indifferent.after")
         self._between = data.words("word.indifferent.between")
+        self.begins = self._cues.starts | self._alone.starts | self._attributes.starts
 
-    def after_cue(self, words: Words, first: int, end: int) -> tuple[int, int] | None:
-        """Return the tokens of a phrase whose cue is [first, end); None where no attribute follows it."""
+    def find(self, words: Words, at: int) -> Indifferent | None:
+        """Return the phrase that begins at a token: "any colour", "the colour does not matter"; None if none does."""
+        cue = self._cues.match(words, at)
+        found = self.after_cue(words, at, at + cue[0]) if cue else None
+        return found or self._before_cue(words, at) or (self._said_alone(words) if at == 0 else None)
+
+    def after_cue(self, words: Words, first: int, end: int) -> Indifferent | None:
+        """Return the phrase whose cue is [first, end); None where no attribute follows it."""
         while words.at(end) in self._between:
             end += 1
-        if words.at(end) not in self.attributes:
+        if (found := self._attributes.match(words, end)) is None:
             return None
-        tail = self._after.match(words, end + 1)
-        return first, end + 1 + (tail[0] if tail else 0)
+        end += found[0]
+        tail = self._after.match(words, end)
+        return Indifferent(first, end + (tail[0] if tail else 0), found[1].removeprefix(_SECTION))
 
-    def before_cue(self, words: Words, at: int) -> tuple[int, int] | None:
-        """Return the tokens of a phrase that begins with an attribute at `at`: "the colour isn't important"."""
-        tail = self._after.match(words, at + 1) if words.at(at) in self.attributes else None
-        return (at - (words.at(at - 1) == "the"), at + 1 + tail[0]) if tail else None
+    def _said_alone(self, words: Words) -> Indifferent | None:
+        cue = self._alone.match(words, 0)
+        found = self.after_cue(words, 0, cue[0]) if cue else None
+        if found is None or words.at(found.end) in self._but:
+            return found
+        return found._replace(end=len(words.texts)) if self._tail.issuperset(words.texts[found.end :]) else None
+
+    def _before_cue(self, words: Words, at: int) -> Indifferent | None:
+        """Return the phrase that begins with an attribute at `at`: "the colour isn't important"."""
+        found = self._attributes.match(words, at)
+        tail = self._after.match(words, at + found[0]) if found else None
+        if found is None or tail is None:
+            return None
+        return Indifferent(at, at + found[0] + tail[0], found[1].removeprefix(_SECTION))

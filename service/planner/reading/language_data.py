@@ -105,9 +105,11 @@ class LanguageData:
         return re.compile(rf"(?<![^\W_])(?:{folded})(?![^\W_])")
 
     def words_of_phrases(self) -> frozenset[str]:
-        """Return the words of patterns and numbers, of four letters or more."""
+        """Return the words of patterns, of numbers and of what does not matter, of four letters or more."""
         texts = " ".join(line for lines in self._patterns.values() for line in lines)
         tokens = set(_WORD.findall(fold(texts, self.umlauts)))
+        names = (name for start in ("attribute.", "indifferent", "lift.") for name in self.names(start))
+        tokens.update(token for name in names for phrase in self.phrases(name) for token in phrase.split())
         tokens.update(token for phrase in self.table("numbers") for token in phrase.split())
         return frozenset(token for token in tokens if len(token) > 3 and token.isalpha())
 

@@ -29,9 +29,9 @@ class Phrases(NamedTuple):
     """The meaning of one text's closed phrases. Positions are [start, end) of its characters.
 
     `prices` are all price phrases in order, for each of several things may have its own; `price_min`, `price_max` and
-    `currency` are what they say together. `lifted` are fields that the shopper takes back: "price", "sort",
-    or an offer. `spans` are what to leave out of search queries, refusals included; `names` only look like refusals or
-    offers ("not your mother's").
+    `currency` are what they say together. `lifted` are fields that the shopper takes back: "price", "sort", an offer,
+    and facets that may be anything ("color"). `spans` are what to leave out of search queries, refusals included;
+    `names` only look like refusals or offers ("not your mother's").
     """
 
     prices: tuple[SpokenPrice, ...] = ()

@@ -11,6 +11,7 @@ from service.planner.reading.tokens import BREAKS, QUOTES, Words, is_number
 from service.planner.reading.values import Values
 
 CUES: Final = ("refuse", "refuse.known", "refuse.one", "refuse.exact")
+AFTER: Final = "refuse.after"  # a cue that follows what is refused: "samsung will ich nicht"
 _MOST_VALUES: Final = 6
 _LONGEST_NOUN: Final = 5  # letters of a thing that ends like a deed: "ring", "icing"
 _PLAIN: Final = frozenset(("color", "material"))

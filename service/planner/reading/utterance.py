@@ -7,12 +7,12 @@ is about, and whether it is about a product at all; nothing here looks at histor
 from typing import Final
 
 from service.planner.reading.amounts import Amounts
-from service.planner.reading.indifferent import Indifference
+from service.planner.reading.indifferent import ANY, Indifference
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
 from service.planner.reading.prices import PricePhrase, Prices, merge
 from service.planner.reading.ratings import Ratings
-from service.planner.reading.refusals import CUES, Refusals, RefusedTokens
+from service.planner.reading.refusals import AFTER, CUES, Refusals, RefusedTokens
 from service.planner.reading.tokens import BREAKS, Words
 from service.planner.reading.values import Value, Values
 
@@ -35,13 +35,12 @@ class Utterances:
         self.ratings = Ratings(data)
         self.indifference = Indifference(data)
         spoken = (*data.names("sort."), *data.names("offer."))
-        self.closed = data.trie("indifferent", *CUES, "drop", *spoken, *data.names("lift."), "name")
+        self.closed = data.trie(*CUES, AFTER, "drop", *spoken, *data.names("lift."), "name")
         self.spoken = data.trie(*spoken)
         self.numbered = data.trie(*data.names("offer."), of_numbers=True)
-        self.lifts = data.patterns("lift.")
         self.withdraw = data.trie("withdraw", backwards=True)
         self.remove = data.trie("remove")
-        self.begins = self.closed.starts | self.remove.starts | self.indifference.attributes
+        self.begins = self.closed.starts | self.remove.starts | self.indifference.begins
         self.apart = data.trie("price.apart")
         self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
         self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
@@ -70,7 +69,6 @@ class Reading:
 
     def phrases(self) -> Phrases:
         """Read the utterance, once. Total, and linear in its length but for its longest phrases."""
-        self._read_lifts()
         self._read_ratings()
         prices, together = self._read_prices()
         self._scan()
@@ -101,14 +99,6 @@ class Reading:
 
     def is_free(self, first: int, end: int) -> bool:
         return self.taken.isdisjoint(range(first, end))
-
-    def _read_lifts(self) -> None:
-        for name, pattern in self._language.lifts:
-            for match in pattern.finditer(self.words.joined):
-                tokens = self.words.tokens_in(match.start(), match.end())
-                if self.is_free(tokens.start, tokens.stop):
-                    self._lifted.add(name)
-                    self.take(tokens.start, tokens.stop)
 
     def _read_ratings(self) -> None:
         for rating in self._language.ratings.find(self.words):
@@ -154,12 +144,16 @@ class Reading:
             if at < end or at in self.taken:
                 continue
             text = words.texts[at]
-            if text in language.indifference.attributes and (tokens := language.indifference.before_cue(words, at)):
-                end = self.take(*tokens)
-                continue
             most = range(at, min(at + _LONGEST, len(words.texts)))
             stop = next((index for index in most if index in self.taken), None) if self.taken else None
             match = language.closed.match(words, at, stop)
+            found = language.indifference.find(words, at) if text in language.indifference.begins else None
+            if found and (match is None or found.end - at >= match[0]):
+                end = self.take(found.first, found.end)
+            if found and found.attribute != ANY:
+                self._lifted.add(found.attribute)  # also before more of a refusal: "any colour but red"
+            if end > at:
+                continue
             back = language.remove.match(words, at, stop) if text in language.remove.starts else None
             if back and (match is None or back[0] >= match[0]):
                 end = self._remove(at, back[0])
@@ -168,11 +162,10 @@ class Reading:
 
     def _say(self, label: str, first: int, end: int) -> int:
         kind, _, value = label.partition(".")
+        if label == AFTER:
+            return self._refuse_before(first, end)
         if kind == "refuse":
             return self._refuse(first, end - first, label)
-        if kind == "indifferent":
-            tokens = self._language.indifference.after_cue(self.words, first, end)
-            return self.take(*tokens) if tokens else first + 1
         if kind == "name":
             self.names.update(range(first, end))
             return end
@@ -218,6 +211,9 @@ class Reading:
         if after:
             self._lifted.add("sort" if after[1].startswith("sort.") else after[1].partition(".")[2])
             return self.take(first, at + after[0])
+        if found := self._language.indifference.after_cue(words, first, at):
+            self._lifted.add(found.attribute)
+            return self.take(found.first, found.end)
         end = at
         while end < len(words.texts) and words.texts[end] not in BREAKS and end not in self.taken:
             end += 1
@@ -232,6 +228,18 @@ class Reading:
             return first + length
         self._note(refused)
         return self.take(refused.first, refused.end)
+
+    def _refuse_before(self, first: int, end: int) -> int:
+        """Refuse the few words before a cue, back to a break: "nein, samsung will ich nicht"."""
+        texts, start = self.words.texts, first
+        while start > 0 and start - 1 not in self.taken and texts[start - 1] not in BREAKS:
+            start -= 1
+        while start < first and texts[start] in self._language.refusals.stop:
+            start += 1
+        if not 0 < first - start <= self._language.refusals.most_words:
+            return end
+        self._note(RefusedTokens(start, end, ((start, first),)))
+        return self.take(start, end)
 
     def _note(self, refused: RefusedTokens) -> None:
         words = self.words

@@ -90,6 +90,9 @@ class _Wish:
         """Take what leaves the topic behind: "olvida eso", "jetzt suche ich"."""
         for at in range(len(self._words.texts)):
             match = self._language.begin.match(self._words, at)
+            back = self._language.utterances.remove.match(self._words, at) if match else None
+            if match and back and back[0] > match[0]:
+                break  # "oublie la couleur" goes on with the rest
             if match and all(index in self._taken or self._words.texts[index] in _LEFT_OUT for index in range(at)):
                 self._reading.take(at, at + match[0])
                 return True

@@ -10,6 +10,7 @@ from service.planner.plan_text import PlanDraft
 from service.planner.reading.conversation import Conversation
 from service.planner.reading.en import lists
 from service.planner.reading.en.spelling import is_known, words
+from service.planner.reading.en.turns import LIFTED_FACETS
 from service.planner.rules.draft import draft_by_rule
 from service.planner.rules.spans import SKIPPED
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, Vocabulary
@@ -112,7 +113,7 @@ def _read(reading: Reading) -> Iterator[int]:
     yield len(said.prices)
     yield int(said.sort != "relevance")
     yield len(said.offers)
-    yield len(said.lifted)
+    yield len(said.lifted - LIFTED_FACETS)  # those were not counted when the scorer was trained
     yield len(reading.unclaimed)
     yield round(100 * len(reading.unclaimed) / max(len(reading.own), 1))
 

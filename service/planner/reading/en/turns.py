@@ -3,24 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from service.planner.reading.phrases import Span
+from service.planner.reading.phrases import Phrases, Span
 
-_ANY = (
-    r"(?:any|all|other|whatever|no matter (?:the|which)|don'?t (?:care about(?: the)?|care what|mind (?:what|which))|"
-    r"not (?:too |that )?(?:fussed|bothered|picky|fussy) (?:about|on|what|which)(?: the)?|every|"
-    r"(?:forget(?: about)?|scrap|drop|remove|lose|ditch|skip|never ?mind) the|"
-    r"which)"
-)
-_MATTERS = r"(?:doesn'?t|does not|isn'?t|is not|don'?t|can|could|needn'?t)\b.{0,12}\b(?:matter|important|be anything)"
-_LIFTS = {
-    facet: re.compile(rf"\b{_ANY} (?:{name})\b|\b(?:{name})s? {_MATTERS}")
-    for facet, name in (
-        ("color", "colou?rs?"),
-        ("brand", "brands?|makes?"),
-        ("size", "sizes?"),
-        ("material", "materials?|fabrics?|it's made of"),
-    )
-}
+LIFTED_FACETS = frozenset(("color", "brand", "size", "material"))  # that may not matter any more
 # What takes a wish back without a refusal: "remove logitech", "it doesn't have to be waterproof".
 _TAKES_BACK = re.compile(
     r"\b(?:(?:remove|drop|scrap|forget(?: about)?|lose|ditch|skip|never ?mind|leave out)(?: the)?"
@@ -45,12 +30,12 @@ class Turn:
     is_other_thing: bool = False
 
 
-def read_turn(utterance: str) -> Turn:
-    """Read one utterance after others."""
+def read_turn(utterance: str, said: Phrases) -> Turn:
+    """Read one utterance after others; `said` is what its closed phrases say."""
     text = utterance.lower().replace("’", "'")
     back = _TAKES_BACK.search(text)
     return Turn(
-        lifted=frozenset(facet for facet, pattern in _LIFTS.items() if pattern.search(text)),
+        lifted=said.lifted & LIFTED_FACETS,
         back=(back.start("words"), len(text)) if back else None,
         saying=back.start() if back else 0,
         is_other_thing=_OTHER_THING.search(text) is not None,
