@@ -111,6 +111,7 @@ def test_every_example_is_planned_as_it_must_be() -> None:
     assert [row["query"] for row in examples_of(()) if not passes(row)] == []
 
 
+@pytest.mark.slow
 @needs_cases
 def test_an_example_passes_with_its_rule_and_fails_without_it() -> None:
     few = {

@@ -22,6 +22,7 @@ from training.settings import HeadSettings, PrefillHeadSettings, TrainingSetting
 from training.tree import calibrate
 
 
+@pytest.mark.slow
 def test_heads_prefill_head_and_tree_come_out_as_they_are_served(tmp_path: Path) -> None:
     model_dir = write_tiny_model(tmp_path / "tiny", with_heads=False)
     settings = TrainingSettings(

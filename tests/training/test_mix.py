@@ -91,6 +91,7 @@ def test_keyword_forms_keep_the_meaning_and_drop_the_sentence(mix: Mix) -> None:
 @pytest.mark.skipif(
     not has_dev_data(), reason=f"needs the data folder ({DATA.name}/ beside the project, or PEAKPLAN_DATA)"
 )
+@pytest.mark.slow
 def test_no_dev_question_of_the_real_data_is_trained_on() -> None:
     mix = Mix(DATA)
     trained = {example.query for example in mix.epoch(random.Random(0))}
