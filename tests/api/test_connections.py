@@ -88,14 +88,14 @@ async def test_past_the_limit_the_connection_idle_longest_makes_room(port: int) 
             assert await clients[1][0].read() == b""
 
 
-async def test_a_full_host_still_answers_health_checks(port: int, engine: FakeEngine) -> None:
+async def test_a_full_host_still_answers_health_checks(port: int, server: Server, engine: FakeEngine) -> None:
+    idle = server.config.http_protocol_class.idle  # type: ignore[union-attr]
     engine.hold()
     async with connected(port, CONNECTIONS) as clients:
         body = b'{"query": "red shoes", "deadline_ms": 2000}'  # one generation that all wait for
         for _, writer in clients:
             writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        await until(lambda: bool(engine.served))
-        await asyncio.sleep(0.05)
+        await until(lambda: bool(engine.served) and not idle)  # an idle connection makes room
         assert (await exchange(port, GET + LAST)).startswith(b"HTTP/1.1 200")
         refused = await exchange(port, PLAN)
         engine.let_go()
