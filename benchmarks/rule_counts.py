@@ -21,7 +21,6 @@ from typing import Any
 from benchmarks import rule_traces
 from benchmarks.rule_list import PACKAGE, Rule, import_rooms, is_rule, rules, take_away
 
-FIGURE = Path("docs/figures/rules.json")
 MAKERS = ("model", "rules")
 # Of the processor, for one rule's plans; without a rule that ends a loop they would take for ever.
 _SECONDS = 120
