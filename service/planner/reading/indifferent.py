@@ -3,10 +3,11 @@
 from typing import Final, NamedTuple
 
 from service.planner.reading.language_data import LanguageData
-from service.planner.reading.tokens import Words
+from service.planner.reading.tokens import BREAKS, Words
 
 ANY: Final = "any"  # an attribute that is left out of the search text, and no more
 _SECTION: Final = "attribute."
+_LAST: Final = "indifferent.last"  # cues whose attribute ends a clause: "forget the colour"
 
 
 class Indifferent(NamedTuple):
@@ -21,7 +22,7 @@ class Indifference:
     """Finds attributes that do not matter, in one language; none where its data has no section for them."""
 
     def __init__(self, data: LanguageData) -> None:
-        self._cues = data.trie("indifferent")
+        self._cues = data.trie("indifferent", _LAST)
         self._alone = data.trie("indifferent.alone")  # cues that say so only where nothing else is said: "all colours"
         self._tail = data.words("word.indifferent.alone.tail")
         self._but = data.words("word.indifferent.alone.but")
@@ -34,6 +35,8 @@ class Indifference:
         """Return the phrase that begins at a token: "any colour", "the colour does not matter"; None if none does."""
         cue = self._cues.match(words, at)
         found = self.after_cue(words, at, at + cue[0]) if cue else None
+        if cue and found and cue[1] == _LAST and not self._ends(words, found.end):
+            found = None  # "remove the make up"
         return found or self._before_cue(words, at) or (self._said_alone(words) if at == 0 else None)
 
     def after_cue(self, words: Words, first: int, end: int) -> Indifferent | None:
@@ -45,6 +48,10 @@ class Indifference:
         end += found[0]
         tail = self._after.match(words, end)
         return Indifferent(first, end + (tail[0] if tail else 0), found[1].removeprefix(_SECTION))
+
+    def _ends(self, words: Words, end: int) -> bool:
+        text = words.at(end)
+        return not text or text in BREAKS or text in self._tail
 
     def _said_alone(self, words: Words) -> Indifferent | None:
         cue = self._alone.match(words, 0)
