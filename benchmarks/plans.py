@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.behaviour import read_cases
 from benchmarks.model_texts import generator, text_key
 from benchmarks.quality import OWN_CASES
 from benchmarks.questions import DATA
@@ -29,6 +28,7 @@ from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import SHIPPED_MODEL
 from training.data.behaviour_examples import examples as behaviour_examples
+from training.data.cases import read_cases
 from training.data.mix import dev_sets
 
 DEV_QUESTIONS = 5000

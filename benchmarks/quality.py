@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.behaviour import Case, behaviour_scores, checker, read_cases
+from benchmarks.behaviour import behaviour_scores
 from benchmarks.machine import describe_machine
 from benchmarks.scope import ScopeQuestion, read_scope_questions, scope_scores
 from service.api.app import replica_pool, settings_vocabulary
@@ -40,6 +40,7 @@ from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from training.data.behaviour_examples import examples as behaviour_examples
+from training.data.cases import Case, checker, read_cases
 from training.data.examples import Example
 from training.data.mix import SUPPORT_INTENTS, dev_sets
 

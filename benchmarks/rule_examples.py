@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from benchmarks.behaviour import checker
+from training.data.cases import checker
 
 EXAMPLES = Path(__file__).with_name("rule_examples.jsonl")
 _TEXT = " find Any"  # of a model that names nothing: words decide

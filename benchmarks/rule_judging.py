@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.behaviour import checker
+from training.data.cases import checker
 
 
 def judges(cases: Path) -> dict[tuple[str, ...], list[Callable[[dict[str, Any]], bool]]]:

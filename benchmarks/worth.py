@@ -18,17 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.behaviour import Case, Holds, checker, read_cases
 from service.api.app import replica_pool, settings_vocabulary
 from service.engines.protocol import EngineError
 from service.planner.making.plans import plan_by_rule
-from service.planner.plan import Plan
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planner
 from service.planner.worth.differing import differ
 from service.planner.worth.features import Reading, numbers
 from service.planner.worth.scorer import Scorer
 from service.settings import Settings
+from training.data.cases import Case, Holds, checker, passes, read_cases
 from training.worth_bound import LOST, RISK, Compared, calibrated, write
 
 CHECK = Path("../shared/behaviour/check.py")
@@ -88,8 +87,8 @@ async def ask(settings: Settings, cases: Sequence[Case], holds: Holds) -> list[C
             by_rule = plan_by_rule(task.conversation, vocabulary)
             found[index] = Compared(
                 numbers(Reading(task.conversation, vocabulary)),
-                _passes(by_model, case, holds),
-                _passes(by_rule, case, holds),
+                passes(by_model, case, holds),
+                passes(by_rule, case, holds),
                 by_model is not None and differ(by_model, by_rule),
                 seconds,
             )
@@ -100,10 +99,6 @@ async def ask(settings: Settings, cases: Sequence[Case], holds: Holds) -> list[C
     finally:
         await pool.close()
     return [one for one in found if one is not None]
-
-
-def _passes(plan: Plan | None, case: Case, holds: Holds) -> bool:
-    return plan is not None and all(holds(plan.model_dump(mode="json"), wanted) for wanted in case.assertions)
 
 
 def judge(asked: Sequence[Compared], scorer: Scorer, shares: Sequence[float]) -> dict[str, Any]:

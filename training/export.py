@@ -12,6 +12,7 @@ from service.engines.torch.forward import seal_folder
 from service.weights.model_card import BASE_FOLDER
 from service.weights.self_contained import copy_base
 from training.data import written
+from training.data.cases import WORTH_CASES, read_cases
 from training.settings import TrainingSettings
 
 PARTS = {
@@ -55,8 +56,9 @@ shared) on the frozen tuned model's own greedy plans, in int8 where that is how 
 from the prompt's words how a plan begins; a tagger that says from the prompt's states which words a plan copies; a
 lens on the state after the first layers, so that these can draft; a head that says from the prompt's states what a
 shop has for a need; then a tree of {nodes} nodes and which guesses to
-draft, calibrated by the time that dev plans take on the machine that trained it. {tried} Last, trees learn from
-what rules read in {worth:,} questions of ours whether the model alone gets them right.
+draft, calibrated by the time that dev plans take on the machine that trained it. {tried} Last, a network
+learns from what rules read in {cases:,} cases of ours and {worth:,} other questions whether the model alone plans them
+well.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
@@ -64,8 +66,8 @@ Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI qu
 trained on our own data in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical
 (`products.txt`), {queries:,} labelled queries (`queries.txt`), questions of every class of plan version 2
 (`behaviour/`) and sentences labelled only with their intent
-(`asked.txt`). A language model wrote these without seeing any dev row or any of the cases that the planner is judged
-by.
+(`asked.txt`). From cases of our own (`worth_cases.jsonl`) only `worth.json` learns. A language model wrote all of these
+without seeing any dev row or any of the cases that the planner is judged by.
 
 ## Quality and speed
 
@@ -115,6 +117,7 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         nodes=len(json.loads((model / "medusa_tree.json").read_text(encoding="utf-8"))),
         tried=trees_tried(settings),
         worth=settings.worth.behaviour + settings.worth.asked,
+        cases=len(read_cases(WORTH_CASES)),
         products=len(written.product_names()),
         queries=len(written.labelled_queries()),
     )

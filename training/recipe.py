@@ -154,8 +154,10 @@ def make_parts(
         ),
         (
             "worth.json",
-            "trees learn when the model matters",
-            lambda: learn_worth(model, settings.cache, settings.work, settings.processes, settings.worth),
+            "a network learns when the model matters",
+            lambda: learn_worth(
+                model, settings.cache, settings.data, settings.work, settings.processes, settings.worth
+            ),
         ),
     )
     record = _Record(settings.work / "record.json")

@@ -111,13 +111,15 @@ class KindHeadSettings:
 
 @dataclass(frozen=True, slots=True)
 class WorthSettings:
-    """Questions of ours from which trees learn when the model matters (`worth.py`).
+    """How many questions say when the model matters (`worth.py`), at most.
 
-    The trees of a model folder `start`, where given, are kept: only what they say of the new model is bounded anew.
+    The network of a model folder `start`, where given, is kept: only what it says of the new model is bounded anew.
     """
 
     behaviour: int = 4000  # of every class
     asked: int = 2500  # whose intent alone is known
+    cases: int = 10_000
+    others: int = 50_000  # that are read, not planned
     start: Path | None = None
 
 
@@ -175,7 +177,13 @@ class TrainingSettings:
             heads=replace(self.heads, questions=part(self.heads.questions)),
             early_exit=replace(exits, questions=part(exits.questions)),
             kind_head=self.kind_head.scaled(scale),
-            worth=replace(self.worth, behaviour=part(self.worth.behaviour), asked=part(self.worth.asked)),
+            worth=replace(
+                self.worth,
+                behaviour=part(self.worth.behaviour),
+                asked=part(self.worth.asked),
+                cases=part(self.worth.cases),
+                others=part(self.worth.others),
+            ),
             tree=replace(self.tree, questions=part(self.tree.questions)),
             examples=self.examples * scale,
         )

@@ -1,69 +1,93 @@
 """Learn when the model's plan is better than the rules': `python -m training.worth --work WORK --model MODEL`.
 
-Questions of ours are planned both ways, and each plan is compared with what their labels know. Boosted trees
-(Friedman, 2001) learn from what rules read in a question whether the model alone gets it right; the serving side
-(`service/planner/worth`) needs their numbers only. What rules may plan by choice is then bounded on questions that no
-tree has seen (`worth_bound.py`). The same seed gives the same bytes.
+Questions are planned both ways. Cases of our own (`data/worth_cases.jsonl`: writers who had read the contract of plans
+alone) say of each plan whether it passes, and the labels of the questions that the model learnt from what they know of
+it. From what rules read in a question a network learns whether the model alone gets it right (`worth_network.py`).
+What rules may plan by choice is then bounded on questions that it has not learnt from (`worth_bound.py`). The same
+seed gives the same bytes.
 """
 
 import argparse
 import json
-import math
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-import numpy as np
-from sklearn.ensemble import GradientBoostingClassifier
-
-from service.decoding.tree import MedusaTree
+from service.engines.torch.engine import load
 from service.planner.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanTextError
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 from service.planner.worth.differing import differ
 from service.planner.worth.features import NAMES, Reading, numbers
-from service.planner.worth.scorer import DEPTH, Bound, Scorer, Tree, Worth
+from service.planner.worth.scorer import Bound, Scorer, Worth
 from service.settings import Settings
 from training.data import asked, behaviour_examples
+from training.data.cases import WORTH_CASES, Case, checker, passes, read_cases
 from training.data.examples import Example
 from training.data.rows import Split
 from training.processes import run_processes
 from training.settings import WorthSettings
-from training.tuned import TunedModel
 from training.worth_bound import FEWEST, LOST, RISK, Compared, calibrated, write
+from training.worth_network import learn
 
-ROUNDS, RATE = 70, 0.1
-SEED = 7
+OWN_WEIGHT = 0.1  # of a question that the model has learnt from, beside a case: the model knows it too well
 Texts = dict[str, str | None]  # what the model writes, by the lines of the conversation
+Judged = Example | Case
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="keeps the model's plans of the questions")
     parser.add_argument("--model", type=Path, required=True, help="model folder that gets worth.json")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="beside which the cases' check lies")
     parser.add_argument("--processes", type=int, default=Settings().replica_count, help="one core each")
     given = parser.parse_args()
-    learn_worth(given.model, Settings().cache_dir, given.work, given.processes, WorthSettings())
+    learn_worth(given.model, Settings().cache_dir, given.data, given.work, given.processes, WorthSettings())
 
 
-def learn_worth(model: Path, cache: Path, work: Path, processes: int, settings: WorthSettings) -> None:
-    """Write the worth of questions into a model folder, with a bound from held-out sentences of ours."""
+def learn_worth(model: Path, cache: Path, data: Path, work: Path, processes: int, settings: WorthSettings) -> None:
+    """Write the worth of questions into a model folder, with a bound from held-out sentences of ours.
+
+    `data` is the folder of public data, beside which lies the program that says what assertions of cases mean.
+    """
     before = Scorer.load(settings.start) if settings.start else None
-    splits: tuple[Split, ...] = ("dev",) if before else get_args(Split)
-    drawn = {split: questions(split, settings) for split in splits}
-    texts = model_texts([example for examples in drawn.values() for example in examples], model, cache, work, processes)
     vocabulary = Vocabulary.load(model)
-    learnt = before.worth if before else fit(compare(drawn["train"], texts, vocabulary))
-    write(calibrated(learnt, compare(drawn["dev"], texts, vocabulary)), model)
+
+    def compared(judged: Sequence[Judged], check: Path | None = None) -> list[Compared]:
+        texts = model_texts([one_of(one) for one in judged], model, cache, work, processes)
+        return compare(judged, texts, vocabulary, check)
+
+    if before is not None:
+        learnt = before.worth
+    else:
+        others = [one.question() for one in (*behaviour_examples.examples("train"), *asked.examples("train"))]
+        learnt = fit(
+            compared(*_cases(data, settings.cases)),
+            compared(questions("train", settings)),
+            [numbers(Reading(Conversation(other), vocabulary)) for other in others[: settings.others]],
+        )
+    write(calibrated(learnt, compared(questions("dev", settings))), model)
+
+
+def _cases(data: Path, most: int) -> tuple[list[Case], Path]:
+    """Return the cases, and the program that says what their assertions mean; without it there are none."""
+    check = data.parent / "behaviour" / "check.py"
+    if not check.is_file():
+        print(f"{check} is not there: the worth of questions is learnt without {WORTH_CASES.name}", flush=True)
+        return [], check
+    cases = read_cases(WORTH_CASES)
+    return random.Random(3).sample(cases, min(len(cases), most)), check
 
 
 def recalibrate(model: Path, rows: Sequence[Example], cache: Path, work: Path, processes: int) -> str:
     """Bound what rules may plan by rows that the model has not learnt from; return what came of it, as a sentence.
 
-    The trees stay: what they learn from says which questions rules read badly, and the rows say how often that costs
+    The network stays: what it learnt from says which questions rules read badly, and the rows say how often that costs
     this shop a better plan. Too few rows bound nothing, and change nothing. A row counts if it says what a plan is for.
     """
     scorer = Scorer.load(model)
@@ -73,7 +97,11 @@ def recalibrate(model: Path, rows: Sequence[Example], cache: Path, work: Path, p
             f"{len(telling)} held-out rows are too few to say what rules may plan by choice ({FEWEST} with an intent "
             "or facets would be the fewest): what our own questions say stays."
         )
-    compared = compare(telling, model_texts(telling, model, cache, work, processes), Vocabulary.load(model))
+    compared = compare(
+        telling,
+        model_texts([one_of(row) for row in telling], model, cache, work, processes),
+        Vocabulary.load(model),
+    )
     worth = calibrated(scorer.worth, compared)
     write(worth, model)
     return (
@@ -93,25 +121,29 @@ def questions(split: Split, settings: WorthSettings) -> list[Example]:
     return found
 
 
-def model_texts(examples: Sequence[Example], model: Path, cache: Path, work: Path, processes: int) -> Texts:
-    """Return what the model writes for each question; what a work folder has is not asked for again."""
+def one_of(judged: Judged) -> Question:
+    """Return the question of an example or of a case."""
+    return judged.question if isinstance(judged, Case) else judged.question()
+
+
+def model_texts(asked_for: Sequence[Question], model: Path, cache: Path, work: Path, processes: int) -> Texts:
+    """Return what the model, as it serves, writes for each question; what a work folder has is not asked for again."""
     work.mkdir(parents=True, exist_ok=True)
     texts = _read_texts(work)
-    missing = [example for example in examples if _key(example) not in texts]
+    missing = [question for question in asked_for if _key(question) not in texts]
     if missing:
         run_processes(_write_texts, processes, missing, model, cache, work)
     return _read_texts(work)
 
 
-def _write_texts(rank: int, count: int, examples: Sequence[Example], folder: Path, cache: Path, work: Path) -> None:
-    model = TunedModel(folder, cache)
-    assert model.heads is not None
-    tree = MedusaTree.from_choices(json.loads((folder / "medusa_tree.json").read_text()), model.heads.num_heads)
+def _write_texts(rank: int, count: int, asked_for: Sequence[Question], folder: Path, cache: Path, work: Path) -> None:
+    settings = Settings(model_dir=folder, cache_dir=cache)
+    model, vocabulary = load(settings.engine_config), Vocabulary.load(folder)
     with (work / f"worth-{rank}.jsonl").open("a", encoding="utf-8") as file:
-        for example in examples[rank::count]:
-            plan = model.medusa(example.question(), tree)
-            text = model.text(plan.tokens) if plan.stop_reason == "finished" else None
-            file.write(json.dumps([_key(example), text]) + "\n")
+        for question in asked_for[rank::count]:
+            result = model.generate(PlanTask(question, vocabulary).request(settings.strategy))
+            text = result.text if result.stop_reason == "finished" else None
+            file.write(json.dumps([_key(question), text]) + "\n")
             file.flush()
 
 
@@ -120,23 +152,34 @@ def _read_texts(work: Path) -> Texts:
     return dict(json.loads(line) for line in lines)
 
 
-def _key(example: Example) -> str:
-    return "\n".join((*example.history, example.query))
+def _key(question: Question) -> str:
+    return "\n".join((question.locale, *question.utterances))
 
 
-def compare(examples: Sequence[Example], texts: Texts, vocabulary: Vocabulary) -> list[Compared]:
-    """Plan each question both ways; a question whose text is no whole plan has no plan by the model."""
+def compare(
+    judged: Sequence[Judged], texts: Texts, vocabulary: Vocabulary, check: Path | None = None
+) -> list[Compared]:
+    """Plan each question both ways; a question whose text is no whole plan has no plan by the model.
+
+    `check` says what assertions of cases mean. Raises FileNotFoundError where cases are given and it is not there.
+    """
+    holds = checker(check) if check is not None and judged else None
     found = []
-    for example in examples:
-        conversation, text = Conversation(example.question()), texts[_key(example)]
+    for one in judged:
+        question = one_of(one)
+        conversation, text = Conversation(question), texts[_key(question)]
         try:
             by_model = None if text is None else plan_from_text(text, conversation, vocabulary)
         except PlanTextError:
             by_model = None
         by_rule = plan_by_rule(conversation, vocabulary)
-        right = by_model is not None and is_right(by_model, example), is_right(by_rule, example)
+        if isinstance(one, Case):
+            assert holds is not None
+            right = passes(by_model, one, holds), passes(by_rule, one, holds)
+        else:
+            right = by_model is not None and is_right(by_model, one), is_right(by_rule, one)
         differs = by_model is not None and differ(by_model, by_rule)
-        work = len(example.question().words) + len((text or "").split())
+        work = len(question.words) + len((text or "").split())
         found.append(Compared(numbers(Reading(conversation, vocabulary)), *right, differs=differs, work=work))
     return found
 
@@ -179,49 +222,21 @@ def _words(texts: Iterable[str]) -> set[str]:
     return {word for text in texts for word in text.lower().split()}
 
 
-def fit(compared: Sequence[Compared]) -> Worth:
-    """Learn the trees; nothing is bounded yet."""
-    lost = [one.lost for one in compared]
-    if len(set(lost)) < 2:  # a model that is never better, or always: nothing tells its questions apart
-        return _learnt((sum(lost) + 0.5) / (len(lost) + 1), ())
-    rows = np.array([one.numbers for one in compared], dtype=np.float32)
-    trees = GradientBoostingClassifier(
-        n_estimators=ROUNDS,
-        max_depth=DEPTH,
-        learning_rate=RATE,
-        subsample=0.7,
-        min_samples_leaf=10,
-        random_state=SEED,
-    ).fit(rows, lost)
-    return _learnt(sum(lost) / len(lost), tuple(_tree(found.tree_) for found in trees.estimators_[:, 0]))
+def fit(cases: Sequence[Compared], own: Sequence[Compared] = (), others: Sequence[tuple[int, ...]] = ()) -> Worth:
+    """Learn the network; nothing is bounded yet.
 
-
-def _learnt(share: float, trees: tuple[Tree, ...]) -> Worth:
-    """Return trees over the `share` of questions that rules lose; nothing is bounded yet."""
+    From `cases`, from `own` questions, which the model has learnt from and which count less, and from the numbers of
+    `others`, of which nothing is known but what trees that learnt from the first two answer for them.
+    """
+    known = [*cases, *own]
+    weights = [1.0] * len(cases) + [OWN_WEIGHT] * len(own)
+    rows, lost = [one.numbers for one in known], [one.lost for one in known]
     return Worth(
         numbers=NAMES,
-        start=round(math.log(share / (1 - share)), 5),
-        trees=trees,
+        network=learn(rows, lost, weights, others),
         bound=Bound(worth=0, lost=LOST, risk=RISK, questions=0, by_rule=0),
         differs=(),
     )
-
-
-def _tree(found: Any) -> Tree:
-    """Return a tree of scikit-learn as a complete one: a leaf above the last row is all leaves below it."""
-    number, over = [0] * (2**DEPTH - 1), [0] * (2**DEPTH - 1)
-    leaf = [0.0] * 2**DEPTH
-    todo = [(0, 0)]
-    while todo:
-        at, node = todo.pop()
-        left, right = found.children_left[node], found.children_right[node]
-        if at >= len(over):
-            leaf[at - len(over)] = round(RATE * float(found.value[node][0][0]), 4)
-            continue
-        if left >= 0:
-            number[at], over[at] = int(found.feature[node]), math.floor(found.threshold[node])
-        todo += [(2 * at + 1, left if left >= 0 else node), (2 * at + 2, right if left >= 0 else node)]
-    return Tree(number=tuple(number), over=tuple(over), leaf=tuple(leaf))
 
 
 if __name__ == "__main__":

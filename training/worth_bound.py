@@ -4,17 +4,18 @@ Used on held-out sentences of ours (`worth.py`), on other writers' cases (`bench
 rows (`own_data.py`): the more questions there are, the closer to its promise rules may go.
 """
 
+import itertools
 import json
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import binom
 
 from service.planner.worth.features import NAMES
 from service.planner.worth.scorer import FILE_NAME, Bound, Scorer, Worth
@@ -22,10 +23,11 @@ from service.weights.seal import seal_again
 from training.export import RECORD, sha256
 
 LOST, RISK = 0.01, 0.1  # what the bound promises
+STEPS = 100  # of more and more questions by rule, each tested until one fails
+SEED = 7
+_MOST_BET = 0.75  # of what it takes to be ruined by one question
 _HISTORY = NAMES.index("history")
 _SHIFTING, _MOST_SHIFT = 4, 50.0
-# Questions: with fewer the bound rejects nothing, whatever they say.
-FEWEST = math.ceil(math.log(RISK) / math.log(1 - LOST) * _SHIFTING / (_SHIFTING - 1))
 _GROUPS = 10  # of questions by worth, each with its share of plans that differ
 
 
@@ -43,6 +45,33 @@ class Compared:
     def lost(self) -> bool:
         """Whether a plan by rule loses what the model's has."""
         return self.by_model and not self.by_rule
+
+    @property
+    def loss(self) -> int:
+        """What a plan by rule loses: 1, 0, or -1 where it has what the model's plan has not."""
+        return int(self.by_model) - int(self.by_rule)
+
+
+def is_bounded(losses: Sequence[int], lost: float, risk: float) -> bool:
+    """Tell whether losses, each from -1 to 1, say that their mean is `lost` at most, but for `risk`.
+
+    Somebody bets against a larger mean, question by question, on how losses have spread so far; who multiplies the
+    stake by 1 / risk at any time is believed (Waudby-Smith and Ramdas, 2023, doi:10.1093/jrsssb/qkad009).
+    """
+    stake, total, square = 1.0, 0.0, 0.25
+    for count, loss in enumerate(losses, 1):
+        spread = square / count
+        bet = min(math.sqrt(2 * math.log(1 / risk) / (len(losses) * spread)), _MOST_BET / (1 - lost))
+        stake *= 1 + bet * (lost - loss)
+        if stake >= 1 / risk:
+            return True
+        total += loss
+        square += (loss - total / (count + 1)) ** 2
+    return False
+
+
+# Questions: with fewer the bound allows nothing, whatever they say.
+FEWEST = next(n for n in itertools.count(1) if is_bounded([0] * n, LOST, RISK)) * _SHIFTING // (_SHIFTING - 1) + 1
 
 
 def calibrated(worth: Worth, compared: Sequence[Compared], lost: float = LOST, risk: float = RISK) -> Worth:
@@ -72,29 +101,31 @@ def _shift(worth: Worth, compared: Sequence[Compared]) -> tuple[float, float]:
 
 
 def bounded(worth: Worth, compared: Sequence[Compared], lost: float = LOST, risk: float = RISK) -> Worth:
-    """Return the worth with the most that rules may plan while the share `lost` holds but for `risk`.
+    """Return the worth with the most that rules may plan while no more than the share `lost` is lost, but for `risk`.
 
-    Learn then Test with a fixed sequence: one question more by rule at a time, the least worth first, until the exact
-    binomial test can no longer reject that more than `lost` is lost. None of the questions may be one learnt from.
+    Learn then Test with a fixed sequence: more and more questions by rule, the least worth first, until a test can no
+    longer reject that more is lost: questions that the model alone plans well, less those that the rules alone do.
+    None of the questions may be one learnt from.
     """
     scorer = Scorer(worth)
-    ranked = sorted(((scorer.of_numbers(one.numbers), one) for one in compared), key=lambda pair: pair[0])
+    scored = [(scorer.of_numbers(one.numbers), one) for one in compared]
+    ranked = sorted(scored, key=lambda pair: pair[0])
+    by_chance = random.Random(SEED).sample(scored, len(scored))  # a bet must not know what comes next
     most = 0.0
-    gone = count = before = 0
-    done = spared = 0.0
-    for value, same in groupby(ranked, key=lambda pair: pair[0]):
-        if binom.cdf(gone, len(ranked), lost) > risk:
+    for step in range(1, STEPS):
+        least = ranked[len(ranked) * step // STEPS][0] if ranked else 0.0
+        if not is_bounded([one.loss if value < least else 0 for value, one in by_chance], lost, risk):
             break
-        most, before, spared = value, count, done
-        for _, one in same:
-            gone, count, done = gone + one.lost, count + 1, done + one.work
+        most = least
+    most = round(most, 6)
+    spared = [one.work for value, one in scored if value < most]
     bound = Bound(
-        worth=round(most, 6),
+        worth=most,
         lost=lost,
         risk=risk,
-        questions=len(ranked),
-        by_rule=round(before / max(len(ranked), 1), 4),
-        work=round(1 - spared / max(sum(one.work for one in compared), 1e-9), 4),
+        questions=len(scored),
+        by_rule=round(len(spared) / max(len(scored), 1), 4),
+        work=round(1 - sum(spared) / max(sum(one.work for one in compared), 1e-9), 4),
     )
     return worth.model_copy(update={"bound": bound, "differs": _differing(ranked)})
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.behaviour import Case, Holds, checker, read_cases
 from benchmarks.machine import describe_machine
 from benchmarks.serving_tables import render_passed
 from rehearsal.load import arrivals, mix
@@ -29,6 +28,7 @@ from rehearsal.load.client import Sample, Shot
 from rehearsal.load.probes import closed_loop, warm_up
 from rehearsal.load.result import ALLOWANCE, shown
 from rehearsal.load.server import Server, ServerError, serving
+from training.data.cases import Case, Holds, checker, read_cases
 
 FIGURE = Path("docs/figures/passed.json")
 CHECK = Path("../shared/behaviour/check.py")

@@ -14,7 +14,8 @@ from service.gateway.pool import ReplicaPool
 from service.settings import Settings
 from tests.fake_engines import FakeEngine, settle
 from tests.planner.test_caching import TEXT
-from tests.planner.worth.test_routing import LONG, SHORT, scorer
+from tests.planner.worth.scorers import by_length
+from tests.planner.worth.test_routing import LONG, SHORT
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +27,7 @@ async def choosing(engine: FakeEngine, share: float) -> AsyncIterator[tuple[http
     pool = ReplicaPool([engine], by_worth=True)
     await pool.start()
     services = wire(pool, settings)
-    services.planner._router.scorer = scorer()
+    services.planner._router.scorer = by_length()
     transport = httpx.ASGITransport(create_app(services, settings), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client, services

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.behaviour import behaviour_scores, checker, read_cases
+from benchmarks.behaviour import behaviour_scores
 from benchmarks.quality import MORE_LEAVES, Judged, scores, span_f1
 from service.planner.plan import Plan, Price
 from service.planner.plan_text import FacetSpan, PlanDraft
+from training.data.cases import checker, read_cases
 from training.data.examples import Example
 
 

@@ -7,15 +7,8 @@ import pytest
 
 from benchmarks.worth import judge, most, table
 from service.planner.worth.features import NAMES
-from service.planner.worth.scorer import Bound, Scorer, Tree, Worth
+from tests.planner.worth.scorers import by_length
 from training.worth_bound import Compared
-
-
-def scorer() -> Scorer:
-    """Return one to which questions of more than four words matter."""
-    tree = Tree(number=(0,) * 7, over=(4,) * 7, leaf=(-2.0,) * 4 + (2.0,) * 4)
-    bound = Bound(worth=0.5, lost=0.02, risk=0.1, questions=100, by_rule=0.5)
-    return Scorer(Worth(numbers=NAMES[:1], start=0.0, trees=(tree,), bound=bound, differs=((1.0, 0.1),)))
 
 
 def asked(words: int, *, by_model: bool, by_rule: bool) -> Compared:
@@ -26,7 +19,7 @@ CASES = [asked(3, by_model=True, by_rule=True)] * 60 + [asked(9, by_model=True, 
 
 
 def test_a_perfect_scorer_needs_the_model_only_where_it_matters() -> None:
-    figures = judge(CASES, scorer(), (0.1, 0.4, 1.0))
+    figures = judge(CASES, by_length(), (0.1, 0.4, 1.0))
     assert (figures["off"][0], figures["rules"][0]) == (1.0, 0.6)
     assert figures["always"]["passed"] == [1.0, 1.0, 1.0]
     assert (figures["always"]["planned_by_rule"], figures["always"]["models_work"]) == (0.6, 0.4)

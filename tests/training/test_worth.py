@@ -4,13 +4,14 @@ import hashlib
 import json
 import random
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import binom
-from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.ensemble import ExtraTreesClassifier
 
 from service.planner.making.plans import plan_by_rule
 from service.planner.plan import Plan
@@ -24,8 +25,9 @@ from service.settings.choices import SHIPPED_MODEL
 from training import worth as worth_module
 from training.data import behaviour_examples
 from training.data.examples import Example
-from training.worth import RATE, ROUNDS, SEED, fit, is_right, recalibrate
-from training.worth_bound import FEWEST, Compared, bounded, calibrated, write
+from training.worth import fit, is_right, recalibrate
+from training.worth_bound import FEWEST, Compared, bounded, calibrated, is_bounded, write
+from training.worth_network import LEAST_IN_A_LEAF, NUMBERS_TRIED, SEED, TREES
 
 
 def compared(count: int, seed: int = 0) -> list[Compared]:
@@ -39,15 +41,29 @@ def compared(count: int, seed: int = 0) -> list[Compared]:
     return found
 
 
-def test_the_numbers_that_serve_are_those_of_scikit_learn() -> None:
-    rows = compared(400)
-    table = np.array([one.numbers for one in rows], dtype=np.float32)
-    trees = GradientBoostingClassifier(
-        n_estimators=ROUNDS, max_depth=3, learning_rate=RATE, subsample=0.7, min_samples_leaf=10, random_state=SEED
+def test_the_network_that_serves_answers_as_the_forest_that_it_learnt_from() -> None:
+    rows, others = compared(1500), [one.numbers for one in compared(3000, seed=3)]
+    table = np.array([one.numbers for one in rows], dtype=np.float64)
+    forest = ExtraTreesClassifier(
+        TREES, min_samples_leaf=LEAST_IN_A_LEAF, max_features=NUMBERS_TRIED, random_state=SEED
     ).fit(table, [one.lost for one in rows])
-    expected = trees.predict_proba(table)[:, 1]
-    scorer = Scorer(fit(rows))
-    assert [scorer.of_numbers(one.numbers) for one in rows] == pytest.approx(expected.tolist(), abs=2e-3)
+    unseen = compared(800, seed=9)
+    expected = forest.predict_proba(np.array([one.numbers for one in unseen], dtype=np.float64))[:, 1]
+    scorer = Scorer(fit(rows, others=others))
+    answered = np.array([scorer.of_numbers(one.numbers) for one in unseen])
+    assert np.corrcoef(answered, expected)[0, 1] > 0.8
+    assert abs(answered - expected).mean() < 0.06
+
+
+def test_a_question_that_the_model_learnt_from_counts_less_than_a_case() -> None:
+    cases, own = compared(300), [replace(one, by_rule=True) for one in compared(600, seed=4)]
+    often = [one.numbers for one in compared(300, seed=5) if one.lost]
+
+    def worth(**known: Sequence[Compared]) -> float:
+        scorer = Scorer(fit(known["cases"], known.get("own", ())))
+        return float(np.mean([scorer.of_numbers(numbers) for numbers in often]))
+
+    assert worth(cases=[*cases, *own]) < worth(cases=cases, own=own)
 
 
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
@@ -55,7 +71,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         write(bounded(fit(compared(400)), compared(300, seed=1)), tmp_path / name)
     assert (tmp_path / "one" / FILE_NAME).read_bytes() == (tmp_path / "other" / FILE_NAME).read_bytes()
-    assert (tmp_path / "one" / FILE_NAME).stat().st_size < 16_000
+    assert (tmp_path / "one" / FILE_NAME).stat().st_size < 32_000
 
 
 def test_the_folders_record_of_parts_follows(tmp_path: Path) -> None:
@@ -75,7 +91,7 @@ def test_the_bound_holds_for_questions_that_nobody_saw() -> None:
         unseen = compared(4000, seed + 1000)
         lost = [one.lost and scorer.is_for_rules(scorer.of_numbers(one.numbers)) for one in unseen]
         broken += sum(lost) / len(lost) > 0.03
-        assert bound.by_rule > 0.4  # most questions lose nothing here
+        assert bound.by_rule > 0.3  # most questions lose nothing here
     assert broken <= binom.ppf(0.999, 40, 0.1)
 
 
@@ -89,15 +105,32 @@ def test_questions_after_others_are_shifted_by_themselves_and_the_bound_by_the_r
     harder = [replace(one, by_rule=one.by_rule and (not one.numbers[history] or rng.random() < 0.7)) for one in rows]
     learnt = fit(rows[:800])
     same, shifted = calibrated(learnt, rows[800:]), calibrated(learnt, harder[800:])
-    assert abs(same.shift[0]) < 0.7
-    assert abs(same.shift[1]) < 0.7
+    assert abs(same.shift[0]) < 1
+    assert abs(same.shift[1]) < 1
     assert shifted.shift[0] == same.shift[0]
     assert shifted.shift[1] > same.shift[1] + 1
     assert shifted.bound.questions == 1200
     for is_later in (0, 1):
         group = [one for one in harder[800:] if one.numbers[history] == is_later]
         expected = sum(Scorer(shifted).of_numbers(one.numbers) for one in group)
-        assert expected == pytest.approx(sum(one.lost for one in group), rel=0.2)
+        assert expected == pytest.approx(sum(one.lost for one in group), rel=0.3)
+
+
+@pytest.mark.parametrize(("lost", "won"), [(0.02, 0.0), (0.05, 0.03), (0.1, 0.08)])
+def test_a_bet_is_seldom_won_where_more_is_lost(lost: float, won: float) -> None:
+    """At a mean loss of exactly what is promised, or more, the test may hold for one draw in ten."""
+    rng = random.Random(11)
+    draws = [rng.choices([1, -1, 0], [lost, won, 1 - lost - won], k=1000) for _ in range(200)]
+    assert sum(is_bounded(draw, 0.02, 0.1) for draw in draws) <= binom.ppf(0.999, 200, 0.1)
+
+
+def test_what_rules_alone_plan_well_makes_up_for_what_they_lose() -> None:
+    """Losses of 1.5% that as many gains balance are within a bound of 1%; the same losses alone are not."""
+    losses = [1] * 30 + [-1] * 30 + [0] * 1940
+    random.Random(1).shuffle(losses)
+    assert is_bounded(losses, 0.01, 0.1)
+    assert not is_bounded([max(loss, 0) for loss in losses], 0.01, 0.1)
+    assert not is_bounded(losses[:100], 0.01, 0.1)  # which are too few to tell
 
 
 def test_where_too_few_are_asked_to_tell_rules_plan_nothing() -> None:
@@ -136,7 +169,7 @@ def shop_rows(count: int) -> list[Example]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A model folder whose trees hold that every second question matters, and whose bound lets rules plan none."""
+    """A model folder whose network holds that every second question matters, and whose bound lets rules plan none."""
     shutil.copyfile(SHIPPED_MODEL / "vocabulary.json", tmp_path / "vocabulary.json")
     write(fit(compared(300)), tmp_path)
     return tmp_path
@@ -156,7 +189,7 @@ def test_a_shops_held_out_rows_bound_what_rules_may_plan(
     said = recalibrate(folder, rows, folder, folder, 1)
     after = Scorer.load(folder)
     assert after is not None
-    assert after.worth.trees == before.worth.trees
+    assert after.worth.network == before.worth.network
     assert after.worth.bound.questions == 450
     assert 0.9 - lost / 600 < after.worth.bound.by_rule <= 1 - (lost - 6) / 600
     assert f"{after.worth.bound.by_rule:.0%} of questions like your 600" in said

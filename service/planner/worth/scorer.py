@@ -1,4 +1,4 @@
-"""How likely the model's plan is to be better than the rules': boosted trees, kept as numbers in the model folder.
+"""How likely the model's plan is to be better than the rules': a small network, kept as numbers in the model folder.
 
 `training/worth.py` makes the file. A score only ever chooses who plans; it changes no plan.
 """
@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from service.planner.reading.conversation import Conversation
@@ -16,31 +18,45 @@ from service.planner.vocabulary import Vocabulary
 from service.planner.worth.features import NAMES, Reading, numbers
 
 FILE_NAME = "worth.json"
-DEPTH = 3
+MOST_DEVIATIONS = 4.0
 _HISTORY = NAMES.index("history")
-_SPLITS, _LEAVES = 2**DEPTH - 1, 2**DEPTH
+Floats = NDArray[np.float64]
 
 
 class WorthError(ValueError):
     """Raised for a file of worth that this service cannot use; the message says which and why."""
 
 
-class Tree(BaseModel):
-    """A complete tree: at split i a number above `over` goes on at split 2i + 2, any other at 2i + 1."""
+class Network(BaseModel):
+    """A layer of rectified units, and log odds, over the logarithms of one more than each number.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Logarithms are in deviations from their mean, MOST_DEVIATIONS at most.
+    """
 
-    number: Annotated[tuple[int, ...], Field(min_length=_SPLITS, max_length=_SPLITS)]
-    over: Annotated[tuple[int, ...], Field(min_length=_SPLITS, max_length=_SPLITS)]
-    leaf: Annotated[tuple[float, ...], Field(min_length=_LEAVES, max_length=_LEAVES)]
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    mean: tuple[float, ...]
+    deviation: tuple[Annotated[float, Field(gt=0)], ...]
+    hidden: tuple[tuple[float, ...], ...]  # [units, numbers]
+    bias: tuple[float, ...]  # [units]
+    output: tuple[float, ...]  # [units]
+    start: float
+
+    @model_validator(mode="after")
+    def _layers_fit(self) -> Self:
+        if len(self.deviation) != len(self.mean) or any(len(unit) != len(self.mean) for unit in self.hidden):
+            raise ValueError("a unit has not one weight for each number")
+        if not len(self.hidden) == len(self.bias) == len(self.output):
+            raise ValueError("a unit has no bias or no weight in the output")
+        return self
 
 
 class Bound(BaseModel):
     """What rules may plan by choice, and how that is known.
 
-    Of questions like the `questions` asked, a share above `lost` has a better plan by the model and gets one by rule
-    with probability `risk` at most (Learn then Test: Angelopoulos et al., 2021, arXiv:2110.01052). Rules plan the share
-    `by_rule` of them, and the share `work` of the model's time on them is left; fleets are sized by it.
+    Of questions like the `questions` asked, the share that is planned well falls by more than `lost` for what rules
+    plan with probability `risk` at most (Learn then Test: Angelopoulos et al., 2021, arXiv:2110.01052). Rules plan the
+    share `by_rule` of them, and the share `work` of the model's time on them is left; fleets are sized by it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,9 +75,8 @@ class Worth(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     numbers: tuple[str, ...]
-    start: float
+    network: Network
     shift: tuple[float, float] = (0.0, 0.0)  # more of it for a question alone, and for one after others: calibrated
-    trees: tuple[Tree, ...]
     bound: Bound
     differs: tuple[tuple[float, float], ...]  # (worth at most, share of plans that differ), the last at 1
 
@@ -69,8 +84,8 @@ class Worth(BaseModel):
     def _numbers_exist(self) -> Self:
         if unknown := set(self.numbers) - set(NAMES):
             raise ValueError(f"this service does not compute {', '.join(sorted(unknown))}")
-        if any(not 0 <= number < len(self.numbers) for tree in self.trees for number in tree.number):
-            raise ValueError("a tree asks for a number that the file does not name")
+        if len(self.network.mean) != len(self.numbers):
+            raise ValueError("the network does not take the numbers that the file names")
         return self
 
 
@@ -92,9 +107,12 @@ class Scorer:
             raise WorthError(f"{path} says nothing of worth: make it anew with `python -m training.worth`") from error
 
     @cached_property
-    def _trees(self) -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]]:
-        places = [NAMES.index(name) for name in self.worth.numbers]
-        return [(tuple(places[n] for n in tree.number), tree.over, tree.leaf) for tree in self.worth.trees]
+    def _layers(self) -> tuple[NDArray[np.intp], Floats, Floats, Floats, Floats, Floats]:
+        network = self.worth.network
+        places = np.array([NAMES.index(name) for name in self.worth.numbers], dtype=np.intp)
+        hidden = np.array(network.hidden, dtype=np.float64).reshape(len(network.bias), len(places))
+        mean, deviation, bias, output = map(np.array, (network.mean, network.deviation, network.bias, network.output))
+        return places, mean, 1 / deviation, hidden, bias, output
 
     def score(self, reading: Reading) -> float:
         """Return how likely the model's plan is to be better, between 0 and 1 (some 0.1 ms)."""
@@ -102,12 +120,10 @@ class Scorer:
 
     def of_numbers(self, found: tuple[int, ...]) -> float:
         """Return the same for the numbers of a question."""
-        total = self.worth.start + self.worth.shift[found[_HISTORY] > 0]
-        for number, over, leaf in self._trees:
-            at = 0
-            while at < _SPLITS:
-                at = 2 * at + 1 + (found[number[at]] > over[at])
-            total += leaf[at - _SPLITS]
+        places, mean, per_deviation, hidden, bias, output = self._layers
+        inputs = (np.log1p(np.array(found, dtype=np.float64)[places]) - mean) * per_deviation
+        units = hidden @ inputs.clip(-MOST_DEVIATIONS, MOST_DEVIATIONS) + bias
+        total = float(units.clip(0) @ output) + self.worth.network.start + self.worth.shift[found[_HISTORY] > 0]
         return 1 / (1 + math.exp(-total))
 
     def of(self, conversation: Conversation, vocabulary: Vocabulary) -> float:

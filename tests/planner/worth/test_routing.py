@@ -20,27 +20,17 @@ from service.planner.reading.conversation import Conversation
 from service.planner.rules.draft import draft_by_rule
 from service.planner.vocabulary import Vocabulary, shipped_vocabulary
 from service.planner.worth import features
-from service.planner.worth.features import NAMES
 from service.planner.worth.routing import Router
-from service.planner.worth.scorer import Bound, Scorer, Tree, Worth
+from service.planner.worth.scorer import Scorer
 from service.settings import Settings
 from service.settings.choices import Routing
 from service.settings.experiments import ExperimentSettings
 from service.settings.groups import OutcomeSettings
 from tests.fake_models import fake_source
 from tests.planner.test_caching import Engine
+from tests.planner.worth.scorers import BOUND, by_length
 
 pytestmark = pytest.mark.anyio
-BOUND = 0.5
-
-
-def scorer() -> Scorer:
-    """Return one to which questions of more than four words matter."""
-    tree = Tree(number=(0,) * 7, over=(4,) * 7, leaf=(-2.0,) * 4 + (2.0,) * 4)
-    bound = Bound(worth=BOUND, lost=0.02, risk=0.1, questions=100, by_rule=0.5)
-    return Scorer(Worth(numbers=NAMES[:1], start=0.0, trees=(tree,), bound=bound, differs=((1.0, 0.1),)))
-
-
 SHORT, LONG = "red shoes", "which red shoes go with a blue suit"
 
 
@@ -71,7 +61,7 @@ def planner(routing: Routing, engine: Engine, gate: Gate, scorer: Scorer | None)
 
 async def test_always_plans_by_rule_at_once_what_the_bound_allows_and_that_is_not_degraded() -> None:
     engine, gate = Engine(), Gate()
-    caching = planner("always", engine, gate, scorer())
+    caching = planner("always", engine, gate, by_length())
     planned = caching.plan_at_once(task(SHORT))
     assert planned is not None
     assert (planned.source, planned.degraded, planned.reason) == ("rules", False, None)
@@ -96,7 +86,7 @@ async def test_a_question_that_was_weighed_is_drafted_by_rule_once(
         monkeypatch.setattr(module, "draft_by_rule", counted)
     gate = Gate()
     gate.is_idle, gate.least = is_idle, 1.0
-    planned = planner(routing, Engine(), gate, scorer()).plan_at_once(task(SHORT))
+    planned = planner(routing, Engine(), gate, by_length()).plan_at_once(task(SHORT))
     assert planned is not None
     assert (planned.plan.facets, drafted) == ({"color": ["red"], "type": ["shoes"]}, [SHORT])
 
@@ -104,7 +94,7 @@ async def test_a_question_that_was_weighed_is_drafted_by_rule_once(
 @pytest.mark.parametrize("routing", ["off", "overload"])
 async def test_with_capacity_for_all_the_model_plans_all(routing: Routing) -> None:
     engine, gate = Engine(), Gate()
-    caching = planner(routing, engine, gate, scorer())
+    caching = planner(routing, engine, gate, by_length())
     for text in (SHORT, LONG):
         asked = task(text)
         assert caching.plan_at_once(asked) is None
@@ -116,7 +106,7 @@ async def test_with_capacity_for_all_the_model_plans_all(routing: Routing) -> No
 async def test_short_of_capacity_the_gateway_learns_what_each_is_worth_and_refusals_are_degraded() -> None:
     engine, gate = Engine(), Gate()
     gate.is_idle, gate.least = False, BOUND
-    caching = planner("overload", engine, gate, scorer())
+    caching = planner("overload", engine, gate, by_length())
     refused, admitted = caching.plan_at_once(task(SHORT)), task(LONG)
     assert refused is not None
     assert (refused.source, refused.degraded, refused.reason) == ("fallback", True, "capacity")
@@ -128,7 +118,7 @@ async def test_off_asks_nobody_what_a_question_is_worth() -> None:
     gate = Gate()
     gate.is_idle = False
     asked = task(LONG)
-    planner("off", Engine(), gate, scorer()).plan_at_once(asked)
+    planner("off", Engine(), gate, by_length()).plan_at_once(asked)
     assert (gate.asked, asked.worth) == ([0.0], None)
 
 
@@ -144,13 +134,13 @@ async def test_what_is_cached_is_the_models_and_says_so_also_to_a_question_for_r
     gate.is_idle = False
     memory = PlanCache(100, 60.0)
     for routing, source in (("off", "model"), ("always", "cache")):
-        router = Router(routing, scorer(), lambda: gate.is_idle)  # type: ignore[arg-type]
+        router = Router(routing, by_length(), lambda: gate.is_idle)  # type: ignore[arg-type]
         caching = CachingPlanner(
             Planner(engine, shipped_vocabulary()), lambda: engine.version, memory, refusal=gate.refusal, router=router
         )
         planned = caching.plan_at_once(task(SHORT)) or await caching.plan(task(SHORT))
         assert (planned.source, planned.model_id, planned.strategy) == (source, "scripted", "medusa")
-    by_choice = planner("always", engine, gate, scorer())
+    by_choice = planner("always", engine, gate, by_length())
     for _ in range(2):  # a plan by rule is not kept: it would be told from a model's by nothing
         again = by_choice.plan_at_once(task(SHORT))
         assert again is not None
@@ -161,7 +151,7 @@ async def test_beside_an_arm_by_worth_an_arm_without_gets_as_many_plans_by_the_m
     """Half of the questions are worth a replica; a worth of nothing would lose to all of them."""
     gate, engine, admitted = Gate(), Engine(), Counter[tuple[str, str]]()
     gate.is_idle, gate.least = False, BOUND
-    router = Router("overload", scorer(), lambda: gate.is_idle, Random(1).random)
+    router = Router("overload", by_length(), lambda: gate.is_idle, Random(1).random)
     caching = CachingPlanner(
         Planner(engine, shipped_vocabulary()), lambda: engine.version, PlanCache(100, 60.0), None, gate.refusal, router
     )

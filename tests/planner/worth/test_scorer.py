@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,18 +77,28 @@ def test_a_folder_without_worth_has_no_scorer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [{"numbers": ["words", "luck"]}, {"trees": [{"number": [0], "over": [1], "leaf": [0.0]}]}, {"start": "x"}]
+    "harm",
+    [
+        {"numbers": ["words", "luck"]},
+        {"numbers": ["words"]},
+        {"network": {"deviation": [0.0] * len(NAMES)}},
+        {"network": {"hidden": [[1.0]]}},
+        {"network": {"output": [1.0]}},
+        {"network": {"start": "x"}},
+    ],
 )
-def test_a_file_that_says_nothing_of_worth_is_refused(tmp_path: Path, harm: dict[str, object]) -> None:
+def test_a_file_that_says_nothing_of_worth_is_refused(tmp_path: Path, harm: dict[str, Any]) -> None:
     sound = json.loads((SHIPPED_MODEL / FILE_NAME).read_text(encoding="utf-8"))
-    (tmp_path / FILE_NAME).write_text(json.dumps(sound | harm), encoding="utf-8")
+    harmed = sound | harm | {"network": sound["network"] | harm.get("network", {})}
+    (tmp_path / FILE_NAME).write_text(json.dumps(harmed), encoding="utf-8")
     with pytest.raises(WorthError, match="says nothing of worth"):
         Scorer.load(tmp_path)
 
 
-def test_a_tree_that_asks_for_a_number_out_of_range_is_refused(tmp_path: Path) -> None:
-    sound = json.loads((SHIPPED_MODEL / FILE_NAME).read_text(encoding="utf-8"))
-    sound["trees"][0]["number"][0] = len(NAMES)
-    (tmp_path / FILE_NAME).write_text(json.dumps(sound), encoding="utf-8")
-    with pytest.raises(WorthError):
-        Scorer.load(tmp_path)
+def test_a_word_that_only_one_reader_sees_counts_where_it_stands() -> None:
+    found = dict(zip(NAMES, numbers(reading("a quiet zzyx kettle for my desk")), strict=True))
+    assert (found["articles"], found["for"], found["words"]) == (1, 1, 7)
+    assert found["type_words"] >= 1
+    assert found["type_ends_known"] == 1
+    assert 0 < found["claimed_percent"] < 100
+    assert found["unknown"] >= found["unknown_unclaimed"]

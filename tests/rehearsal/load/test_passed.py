@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.behaviour import Case
 from benchmarks.serving_tables import render_passed
 from rehearsal.load.client import Sample
 from rehearsal.load.passed import ARMS, Answers, _beside
 from service.planner.question import Question
 from tests.server_process import REPOSITORY
+from training.data.cases import Case
 
 CASES = [Case("find", Question.parse(f"red shoes {number}"), (["sort", "newest"],)) for number in range(40)]
 
