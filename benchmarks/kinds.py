@@ -26,7 +26,7 @@ from peakplan_client.catalogue import Product
 from peakplan_client.shop import Shop
 
 from benchmarks.kinds_table import render_kinds
-from benchmarks.retrieval import DEPTH, SECONDS, Case, ndcg, read_cases
+from benchmarks.retrieval import DEPTH, SECONDS, SORTS, Case, ndcg, read_cases
 from service.planner.plan import MAX_KINDS, Plan
 from service.planner.question import Question
 from service.planner.shop.folder import ShopFolder
@@ -120,14 +120,14 @@ def left_out(
 
 
 def search(cases: Sequence[Case], plans: Sequence[Plan], shop: Shop) -> dict[str, Any]:
-    """Return nDCG@10 by half and for vague questions, with the plans' kinds and without them."""
+    """Return nDCG@10 by half, for vague questions and for sorts, with the plans' kinds and without them."""
     pairs = []
     for case, plan in zip(cases, plans, strict=True):
         bare = plan.model_copy(update={"kinds": []})
         hits = [shop.search_plan(each.model_dump(), case.query, DEPTH, SECONDS).hits for each in (plan, bare)]
         pairs.append([ndcg([hit.id for hit in each], case.right) for each in hits])
     found = {}
-    for name in ("test", "dev", "vague"):
+    for name in ("test", "dev", "vague", "sorts"):
         mine = [pair for case, pair in zip(cases, pairs, strict=True) if name in (case.split, case.kind)]
         differences = [with_kinds - without for with_kinds, without in mine]
         found[name] = {
@@ -166,7 +166,8 @@ def measure(model: Path | None, cache: Path, source: Path | None) -> dict[str, A
     """Return the whole figure; the model's plans too, where a model folder is given."""
     file = catalogue.fetch(cache, source)
     products = list(catalogue.read(file))
-    cases, asked, shop = read_cases(products), questions(), Shop.open(cache, file)
+    cases = [*read_cases(products), *read_cases(products, SORTS)]
+    asked, shop = questions(), Shop.open(cache, file)
     vocabulary = Vocabulary.load(model or Settings().model_dir)
     told = [Question.parse(each["query"]) for each in asked] + [Question.parse(case.query) for case in cases]
     figure: dict[str, Any] = {"command": "python -m benchmarks.kinds" + (" --model" if model else "")}

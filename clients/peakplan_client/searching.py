@@ -8,7 +8,7 @@ alone would find and no filter forbids.
 from collections.abc import Iterator, Mapping, Sequence
 
 from peakplan_client.kinds import KIND, kinds_of
-from peakplan_client.mapping import CatalogueMapping, SortMapping, normal, words
+from peakplan_client.mapping import CatalogueMapping, FacetMapping, SortMapping, normal, words
 from peakplan_client.plan import Part, Plan, Price
 from peakplan_client.search import AnyOf, Boost, Filter, NoneOf, NotInText, Range, Search, Searches, Text, Wanted
 
@@ -168,29 +168,45 @@ class _Translation:
         return found
 
     def _wanted(self, facets: Mapping[str, Sequence[str]]) -> Iterator[Wanted]:
-        """Yield each value that is wanted; what a thing is must stand where products are named, not in passing."""
-        heaviest = max(self._mapping.text.values())
-        names = tuple(field for field, weight in self._mapping.text.items() if weight > heaviest / 2)
+        """Yield each value that is wanted."""
         for facet, values in facets.items():
             mapping = self._mapping.facets.get(facet)
-            is_kind = facet == KIND
             for said in values:
-                if not (plain := words(said)):
+                if not words(said):
                     continue
-                known = mapping.within(said) if mapping and mapping.field else []
-                if mapping and known:
-                    yield Wanted(mapping.field, tuple(known), (), is_kind)
-                if is_kind:  # the last word says what it is: "quiet blender"
-                    own = mapping.field if mapping else None
-                    # A lamp may be of the kind "lighting", whose other names (a candle's) are no names of it.
-                    is_all = any(normal(said)[-len(normal(value)) :] == normal(value) for value in known)
-                    called = dict.fromkeys([plain[-1], *(mapping.names(known) if mapping and is_all else ())])
-                    said_in = tuple(name for name in names if name != own) or names
-                    yield Wanted(None, tuple(called), said_in, is_kind)
-                    if not known and mapping and mapping.values is not None:
-                        self._note("the mapping knows no kind of this name: what is found may be something else")
-                elif not known:
-                    yield Wanted(None, (" ".join(plain),), tuple(self._mapping.text), is_kind)
+                if facet == KIND:
+                    yield from self._kind(self._thing(said, mapping), mapping)
+                elif mapping and (known := self._known(said, mapping)):
+                    yield Wanted(mapping.field, tuple(known), (), False)
+                else:
+                    yield Wanted(None, (" ".join(words(said)),), tuple(self._mapping.text), False)
+
+    def _kind(self, said: str, mapping: FacetMapping | None) -> Iterator[Wanted]:
+        """Yield what a thing is: of a category, or called so where products are named, not in passing."""
+        known = self._known(said, mapping)
+        heaviest = max(self._mapping.text.values())
+        names = tuple(field for field, weight in self._mapping.text.items() if weight > heaviest / 2)
+        if mapping and known:
+            yield Wanted(mapping.field, tuple(known), (), True)
+        # A lamp may be of the kind "lighting", whose other names (a candle's) are no names of it.
+        is_all = any(normal(said)[-len(normal(value)) :] == normal(value) for value in known)
+        if is_all and self._plan.sort != "relevance":
+            return  # whatever is in it is one: the cheapest earrings may be called "Ruby Crown"
+        # The last word says what it is: "quiet blender".
+        called = dict.fromkeys([words(said)[-1], *(mapping.names(known) if mapping and is_all else ())])
+        said_in = tuple(name for name in names if mapping is None or name != mapping.field) or names
+        yield Wanted(None, tuple(called), said_in, True)
+        if not known and mapping and mapping.values is not None:
+            self._note("the mapping knows no kind of this name: what is found may be something else")
+
+    @staticmethod
+    def _known(said: str, mapping: FacetMapping | None) -> list[str]:
+        return mapping.within(said) if mapping and mapping.field else []
+
+    def _thing(self, said: str, mapping: FacetMapping | None) -> str:
+        """Return what a thing is, without what it is of, where that is no thing of the shop: a bouquet of roses."""
+        thing, _, of = said.partition(" of ")
+        return thing if of and self._known(thing, mapping) and not self._known(of, mapping) else said
 
     def _vertical(self) -> list[Boost]:
         mapping = self._mapping.vertical

@@ -234,6 +234,32 @@ def test_other_things_of_a_kind_are_no_names_of_the_thing() -> None:
     assert called("wireless headphones") == ("headphones", "headset")
 
 
+def test_where_a_field_sorts_a_category_s_own_name_is_enough_for_what_is_in_it() -> None:
+    """Earrings may be called "Ruby Crown" and be the dearest; without an order, what is called so comes first."""
+    facets = {"type": {"field": "kind", "values": {"Earrings": []}}}
+    sort = {"price_desc": {"field": "price", "order": "desc"}}
+    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets, "sort": sort})
+
+    def fields(said: str, order: str) -> list[str | None]:
+        plan = Plan.model_validate({"queries": [said], "facets": {"type": [said]}, "sort": order})
+        (search,) = searches(plan, mapping, said).searches
+        return [each.field for each in search.kinds]
+
+    assert fields("gold earrings", "price_desc") == ["kind"]
+    assert fields("gold earrings", "relevance") == ["kind", None]
+    assert fields("earrings stand", "price_desc")[-1] is None  # which is only called so
+
+
+@pytest.mark.parametrize(("said", "wanted"), [("bouquet of roses", ["Bouquet"]), ("box of chocolates", ["Chocolates"])])
+def test_what_a_thing_is_of_is_not_the_thing_unless_the_shop_has_no_other(said: str, wanted: list[str]) -> None:
+    facets = {"type": {"field": "kind", "values": {"Bouquet": [], "Chocolates": []}}}
+    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets})
+    plan = Plan.model_validate({"queries": [said], "facets": {"type": [said]}})
+    (search,) = searches(plan, mapping, said).searches
+    assert [list(each.values) for each in search.kinds if each.field == "kind"] == [wanted]
+    assert [list(each.values) for each in search.kinds if each.field is None] == [[wanted[0].lower()]]
+
+
 def test_a_kind_filters_only_where_the_mapping_says_so() -> None:
     """A word that no value is called filters nothing, whatever the mapping says."""
     for wanted, said, filters in (

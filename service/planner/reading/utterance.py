@@ -45,6 +45,9 @@ class Utterances:
         self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
         self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
         self.unsorted = data.words("word.sort.alone")
+        self.sorting = data.words("word.sort.verbs")
+        self.sorted_by = data.words("word.sort.by")
+        self.directions = data.words("word.sort.directions")
         self.free = data.words("word.free")
 
 
@@ -63,6 +66,7 @@ class Reading:
         self._phrases: list[tuple[int, int]] = []  # tokens
         self._rating: float | None = None
         self._sort = "relevance"
+        self._sorted_until = 0  # the token after the phrase that said so
         self._offers: set[str] = set()
         self._refusals: list[Refusal] = []
         self._lifted: set[str] = set()
@@ -179,13 +183,32 @@ class Reading:
         elif kind == "sort":
             if self._language.unsorted.issuperset(self.words.texts[first:end]) and len(self.words.texts) > _SHORT:
                 return end  # "which is cheaper to run" sorts nothing
-            is_order = self._sort == "rating" and value.startswith("price_")  # "well rated, cheapest first"
-            self._sort = value if self._sort == "relevance" or is_order else self._sort
+            if self._language.directions.issuperset(self.words.texts[first:end]) and not self._is_direction(first):
+                return end  # "a descending colon"
+            self._order(value, first, end)
         elif (start := self._offer(value, first, end)) is not None:
             first = start
         else:
             return end
         return self.take(first, end)
+
+    def _order(self, order: str, first: int, end: int) -> None:
+        """Note an order: the first one that is said, but that of prices goes before that of ratings.
+
+        What follows an order by price at once says its direction ("by price, high to low"), and a verb at the
+        beginning is no part of what is wanted ("sort backpacks by price").
+        """
+        texts, is_price = self.words.texts, order.startswith("price_")
+        if self._sort == "relevance" or (is_price and (self._sort == "rating" or self._is_direction(first))):
+            self._sort = order
+        if texts[first] in self._language.sorted_by and texts[0] in self._language.sorting:
+            self.take(0, 1)
+        self._sorted_until = end
+
+    def _is_direction(self, first: int) -> bool:
+        """Tell whether a phrase follows an order by price, with nothing but marks between."""
+        between = self.words.texts[self._sorted_until : first]
+        return self._sort.startswith("price_") and not any(map(str.isalnum, between))
 
     def _offer(self, offer: str, first: int, end: int) -> int | None:
         """Note an offer, and return the first token of its phrase; None where it is none: "in 30 days"."""
