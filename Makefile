@@ -40,7 +40,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials bench-omission
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-second-catalogue bench-answers search-conformance siege fuzz mutants sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials bench-omission
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -143,6 +143,9 @@ bench-neuron-loop: $(VENV)/training.stamp ## the Neuron engine's loop over an em
 bench-retrieval: $(VENV)/training.stamp ## what a search finds with plans beside raw words into docs/figures/retrieval.json
 	$(BIN)/python -m benchmarks.retrieval --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
+
+bench-second-catalogue: $(VENV)/training.stamp ## 42,994 rated products of another shop (WANDS, fetched or brought): what is found, which kinds are right
+	$(BIN)/python -m benchmarks.second_catalogue --data $(DATA) --model $(MODEL)
 
 bench-answers: $(VENV)/training.stamp ## the time to the first three options, and whether they meet what was asked, into docs/figures/answers.json
 	$(BIN)/python -m rehearsal.answers
