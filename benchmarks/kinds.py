@@ -26,7 +26,7 @@ from peakplan_client.catalogue import Product
 from peakplan_client.shop import Shop
 
 from benchmarks.kinds_table import render_kinds
-from benchmarks.retrieval import DEPTH, SECONDS, SORTS, Case, ndcg, read_cases
+from benchmarks.retrieval import DEPTH, SECONDS, Case, all_cases, ndcg
 from service.planner.plan import MAX_KINDS, Plan
 from service.planner.question import Question
 from service.planner.shop.folder import ShopFolder
@@ -127,7 +127,7 @@ def search(cases: Sequence[Case], plans: Sequence[Plan], shop: Shop) -> dict[str
         hits = [shop.search_plan(each.model_dump(), case.query, DEPTH, SECONDS).hits for each in (plan, bare)]
         pairs.append([ndcg([hit.id for hit in each], case.right) for each in hits])
     found = {}
-    for name in ("test", "dev", "vague", "sorts"):
+    for name in ("unseen", "vague, unseen", "test", "dev", "vague", "sorts"):
         mine = [pair for case, pair in zip(cases, pairs, strict=True) if name in (case.split, case.kind)]
         differences = [with_kinds - without for with_kinds, without in mine]
         found[name] = {
@@ -166,7 +166,7 @@ def measure(model: Path | None, cache: Path, source: Path | None) -> dict[str, A
     """Return the whole figure; the model's plans too, where a model folder is given."""
     file = catalogue.fetch(cache, source)
     products = list(catalogue.read(file))
-    cases = [*read_cases(products), *read_cases(products, SORTS)]
+    cases = all_cases(products)
     asked, shop = questions(), Shop.open(cache, file)
     vocabulary = Vocabulary.load(model or Settings().model_dir)
     told = [Question.parse(each["query"]) for each in asked] + [Question.parse(case.query) for case in cases]

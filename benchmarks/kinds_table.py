@@ -40,7 +40,14 @@ def render_kinds(figure: dict[str, Any]) -> str:
         cells = [_share(found) if name == "by_rules" else "" for name in planners]
         row = f"| the shop without the one department that has what is right, {title}: a kind all the same"
         rows.append(f"{row} | {found['questions']} | {' | '.join(cells)} |")
-    halves = {"test": "held-out questions", "dev": "questions used for tuning", "vague": "vague ones", "sorts": "sorts"}
+    halves = {
+        "unseen": "unseen questions",
+        "vague, unseen": "vague ones of these",
+        "test": "held-out questions",
+        "dev": "questions used for tuning",
+        "vague": "vague ones",
+        "sorts": "sorts",
+    }
     for half, title in halves.items():
         cells = [_change(figure[name]["search"][half]) for name in planners]
         count = figure[planners[0]]["search"][half]["questions"]

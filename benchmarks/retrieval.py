@@ -37,6 +37,8 @@ from shops.planning import plans_by_model, plans_by_rule
 FIGURE = Path("docs/figures/retrieval.json")
 QUESTIONS = Path(__file__).with_name("retrieval_questions.jsonl")
 SORTS = Path(__file__).with_name("sort_questions.jsonl")  # 40 more, of neither half: all want an order by price
+UNSEEN = Path(__file__).with_name("unseen_questions.jsonl")  # 200 by a writer who saw the catalogue alone
+HALVES = ("dev", "test", "unseen")
 DEPTH = 10
 SECONDS = 60.0  # of a search, so that a busy machine changes no figure
 Plans = list[dict[str, Any]]
@@ -98,9 +100,14 @@ def read_cases(products: Sequence[Product], path: Path = QUESTIONS) -> list[Case
     return cases
 
 
+def all_cases(products: Sequence[Product]) -> list[Case]:
+    """Return the questions of all files."""
+    return [case for path in (QUESTIONS, SORTS, UNSEEN) for case in read_cases(products, path)]
+
+
 def questions_hash() -> str:
-    """Return the SHA-256 of the questions' file: a figure of other questions is stale."""
-    return hashlib.sha256(QUESTIONS.read_bytes()).hexdigest()
+    """Return the SHA-256 of the questions' files: a figure of other questions is stale."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in (QUESTIONS, SORTS, UNSEEN))).hexdigest()
 
 
 def recall(found: Sequence[str], right: frozenset[str]) -> float:
@@ -123,7 +130,7 @@ def compare(cases: Sequence[Case], plans: Plans, shop: Shop) -> dict[str, Any]:
         rows.append(
             (case, {name: (score(raw, case.right), score(planned, case.right)) for name, score in _SCORES.items()})
         )
-    halves = {split: _figures([scores for case, scores in rows if case.split == split]) for split in ("dev", "test")}
+    halves = {split: _figures([scores for case, scores in rows if case.split == split]) for split in HALVES}
     kinds = dict.fromkeys(case.kind for case in cases)
     return {
         **halves,
@@ -179,7 +186,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the whole figure: the model's plans and the rules', beside the raw words."""
     file = catalogue.fetch(arguments.cache, arguments.catalogue)
     products = list(catalogue.read(file))
-    cases = [*read_cases(products), *read_cases(products, SORTS)]
+    cases = all_cases(products)
     shop = Shop.open(arguments.cache, file)
     questions = [case.query for case in cases]
     asked = {"count": len(cases), "sha256": questions_hash()}
@@ -194,7 +201,27 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     vocabulary = Vocabulary.load(arguments.model)
     rules = [plan.model_dump() for plan in plans_by_rule(map(Question.parse, questions), vocabulary)]
     figure["rules"] = compare(cases, rules, shop)
+    if not arguments.rules_alone:
+        figure["model_over_rules"] = more_than(cases, plans, rules, shop)
     return figure
+
+
+def more_than(cases: Sequence[Case], plans: Plans, others: Plans, shop: Shop) -> dict[str, Any]:
+    """Return how much more nDCG@10 plans find than others, by half, with the interval."""
+    found = {}
+    for half in HALVES:
+        mine = [each for each in zip(cases, plans, others, strict=True) if each[0].split == half]
+        scores = [[_ndcg_of(plan, case, shop) for plan in pair] for case, *pair in mine]
+        differences = [one - other for one, other in scores]
+        found[half] = {
+            "difference": round(sum(differences) / len(differences), 4),
+            "interval": [round(end, 4) for end in interval(differences)],
+        }
+    return found
+
+
+def _ndcg_of(plan: dict[str, Any], case: Case, shop: Shop) -> float:
+    return ndcg([hit.id for hit in shop.search_plan(plan, case.query, DEPTH, SECONDS).hits], case.right)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from service.engines.factory import model_source
 from service.planner.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.planner import Drafted, IncompletePlanError, Planner
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.reading import readers
 from service.planner.reading.conversation import Conversation
@@ -34,10 +35,15 @@ def reading_as(lexicon: Lexicon | None) -> Iterator[None]:
 
 def plans_by_rule(questions: Iterable[Question], vocabulary: Vocabulary, lexicon: Lexicon | None = None) -> list[Plan]:
     """Return the rules' plans."""
-    words()  # are read before the first question: without them no spelling is corrected
-    readers.prepare()
+    _prepare()
     with reading_as(lexicon):
         return [plan_by_rule(Conversation(question), vocabulary) for question in questions]
+
+
+def _prepare() -> None:
+    """Read what reads before the first question: without the words no spelling is corrected."""
+    words()
+    readers.prepare()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +56,43 @@ class ModelPlans:
 
 
 def plans_by_model(questions: Sequence[Question], model_dir: Path, lexicons: Lexicons = (None,)) -> ModelPlans:
-    """Let the model draft every question, and complete each draft once for each lexicon. Raises EngineError."""
+    """Return the model's plans of every question once for each lexicon.
+
+    A question that is read alike with several of them is drafted once. Raises EngineError.
+    """
     return asyncio.run(_plans(questions, Settings(model_dir=model_dir), lexicons))
 
 
 async def _plans(questions: Sequence[Question], settings: Settings, lexicons: Lexicons) -> ModelPlans:
     config = settings.engine_config.model_copy(update={"kinds": any(lexicon is not None for lexicon in lexicons)})
     pool = replica_pool(settings, model_source(config))
+    _prepare()
     await pool.start()
     try:
         planner = Planner(pool, settings_vocabulary(settings))
-        drafts = [await _draft(planner, question) for question in questions]
-        plans = []
+        known: dict[tuple[str, str], Drafted | None] = {}  # by what the model sees
+        plans, by_rule = list[list[Plan]](), set[int]()
         for lexicon in lexicons:
             with reading_as(lexicon):
-                plans.append([_plan(planner, *each) for each in zip(questions, drafts, strict=True)])
-        return ModelPlans(pool.model_id, plans, drafts.count(None))
+                plans.append([])
+                for number, task in enumerate(map(planner.task, questions)):
+                    seen = task.prompt, task.grammar  # a shop's words may be spelt in another way
+                    if seen not in known:
+                        known[seen] = await _draft(planner, task)
+                    if known[seen] is None:
+                        by_rule.add(number)
+                    plans[-1].append(_plan(planner, task, known[seen]))
+        return ModelPlans(pool.model_id, plans, len(by_rule))
     finally:
         await pool.close()
 
 
-async def _draft(planner: Planner, question: Question) -> Drafted | None:
+async def _draft(planner: Planner, task: PlanTask) -> Drafted | None:
     try:
-        return await planner.draft(planner.task(question))
+        return await planner.draft(task)
     except IncompletePlanError:
         return None
 
 
-def _plan(planner: Planner, question: Question, draft: Drafted | None) -> Plan:
-    task = planner.task(question)
+def _plan(planner: Planner, task: PlanTask, draft: Drafted | None) -> Plan:
     return planner.complete(draft, task).plan if draft else plan_by_rule(task.conversation, task.vocabulary)

@@ -9,6 +9,7 @@ price, sort, offers and ratings stands.
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from service.planner.reading.en import lists
@@ -34,6 +35,8 @@ _FEWEST = 2  # of a remark: "hi" and "thanks" alone are read as ever
 _FEWEST_TIMED = 4  # of one that a time alone tells of
 _NAMED = ("brand", "color", "material", "audience")
 _NAMES = frozenset(("type", "line"))
+_ARTICLES = frozenset(("a", "an", "the"))
+_VERBS: Final = PHRASES.words("word.deal.verbs")  # which name a thing after an article
 
 
 def without_remarks(text: str, clauses: Sequence[Span]) -> list[Span]:
@@ -42,7 +45,10 @@ def without_remarks(text: str, clauses: Sequence[Span]) -> list[Span]:
     first = 0 if _is_bare(said[0]) else next((at for at, clause in enumerate(said) if _is_wish(clause)), None)
     if first is None:
         return list(clauses)
-    return [span for at, clause in enumerate(clauses) for span in _without_remark(text, clause, follows=at > first)]
+    # What is wanted may stand before what is not: "i am after a power saw, just not a chainsaw".
+    begins = first if _refuses_alone(said[first]) else 0
+    rest = enumerate(clauses[begins:], begins)
+    return [*clauses[:begins], *(span for at, each in rest for span in _without_remark(text, each, follows=at > first))]
 
 
 def _is_bare(clause: str) -> bool:
@@ -58,6 +64,12 @@ def _is_wish(clause: str) -> bool:
         return False
     is_said = lists.CONVERSATIONAL.search(clause) and not lists.LEAD_INS.search(clause)
     return not is_said
+
+
+def _refuses_alone(clause: str) -> bool:
+    """Tell whether all things that a clause names are refused: "just not a chainsaw" wants none."""
+    refused = [refusal.span for refusal in ENGLISH.phrases(clause).refused]
+    return bool(refused) and not any(_kind(text) in _NAMES for text in _WORD.findall(_outside(clause, refused)))
 
 
 def _kind(text: str) -> str:
@@ -91,6 +103,8 @@ def _without_remark(text: str, clause: Span, *, follows: bool) -> list[Span]:
 
 def _is_remark(texts: list[str], said: str, *, follows: bool) -> bool:
     """Tell whether words are of a deal alone, some of which tell of one, or a sentence about people."""
+    if any(first in _ARTICLES and second in _VERBS for first, second in pairwise(texts)):
+        return False  # "i need a saw"
     tells = not _TELLS.isdisjoint(texts) or not (_RETURNS.isdisjoint(texts) or _IF_EVER.isdisjoint(texts))
     if not all(map(_is_beside, texts)):
         return (tells or follows) and _is_about_people(texts, said, tells=tells)

@@ -139,6 +139,8 @@ def test_what_may_be_of_the_thing_or_wants_help_is_no_remark(said: str) -> None:
         "i'm looking for a dress. something in 16 plus, blue",
         "how tall is this lamp? i want one in black",
         "ai prompt book, hardcover",
+        "i need a saw, and a hammer drill",
+        "i am after a power saw, not a hammer",
     ],
 )
 def test_what_a_shopper_wants_stays(said: str) -> None:

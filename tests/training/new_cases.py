@@ -1,0 +1,57 @@
+"""Take out of new files of cases what is nearly a text that something is trained on.
+
+python -m tests.training.new_cases benchmarks/cases/writer_25.jsonl
+python -m tests.training.judged                     # and then note what judges now
+"""
+
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.training.judged import NEAR, content_of
+from tests.training.test_asked import TEXTS
+from tests.training.test_behaviour import texts_of
+from tests.training.test_written import written_texts
+from training.data import behaviour
+from training.data.cases import WORTH_CASES, read_cases
+from training.needs import read_needs
+
+
+def trained_texts() -> Iterator[str]:
+    """Yield every text that a model, a head or a scorer learns from."""
+    yield from TEXTS
+    yield from written_texts()
+    yield from (need.text for need in read_needs())
+    yield from (text for row in behaviour.rows() for text in texts_of(row))
+    for case in read_cases(WORTH_CASES):
+        yield from (case.question.text, " ".join(case.question.utterances))
+
+
+def main() -> None:
+    contents = [content_of(text) for text in set(trained_texts())]
+    with_word = defaultdict(list)
+    for index, (words, _) in enumerate(contents):
+        for word in words:
+            with_word[word].append(index)
+
+    def is_trained(text: str) -> bool:
+        words, left = content_of(text)
+        shared = Counter(index for word in words for index in with_word.get(word, ()))
+        return any(
+            count / len(words | contents[index][0]) >= NEAR or (len(left) > 1 and left == contents[index][1])
+            for index, count in shared.items()
+        )
+
+    for path in map(Path, sys.argv[1:]):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        texts = [(row["query"], " ".join([*row.get("history", ()), row["query"]])) for row in rows]
+        kept = [line for line, said in zip(lines, texts, strict=True) if not any(map(is_trained, said))]
+        path.write_text("\n".join(kept) + "\n", encoding="utf-8")
+        print(f"{path}: {len(lines) - len(kept)} of {len(lines)} taken out")
+
+
+if __name__ == "__main__":
+    main()
