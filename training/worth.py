@@ -106,7 +106,7 @@ def recalibrate(model: Path, rows: Sequence[Example], cache: Path, work: Path, p
     write(worth, model)
     return (
         f"With routing `always` rules may plan {worth.bound.by_rule:.0%} of questions like your {len(telling)} "
-        f"held-out rows, and with {1 - RISK:.0%} confidence lose a better plan for {LOST:.0%} of them at most."
+        f"held-out rows, and with {1 - RISK:.0%} confidence {LOST:.0%} fewer of them at most are planned well."
     )
 
 
