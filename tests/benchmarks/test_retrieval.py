@@ -74,8 +74,8 @@ def test_plans_are_compared_with_raw_words_and_the_table_shows_it(tmp_path: Path
         {"id": p.id, "name": p.name, "style": p.style, "category": p.category, "desc": p.description} for p in PRODUCTS
     ]
     path.write_text("\n".join(json.dumps({**row, "price": p.price}) for row, p in zip(rows, PRODUCTS, strict=True)))
-    cases = [Case(split, "price", "red boots over 100", frozenset("a")) for split in ("dev", "test")]
-    plans = [{"queries": ["red boots"], "price": {"min": 100}}] * 2
+    cases = [Case(split, "price", "red boots over 100", frozenset("a")) for split in retrieval.HALVES]
+    plans = [{"queries": ["red boots"], "price": {"min": 100}}] * 3
     figures = compare(cases, plans, Shop.open(tmp_path / "cache", path))
 
     assert figures["test"]["ndcg@10"] == {
@@ -86,7 +86,8 @@ def test_plans_are_compared_with_raw_words_and_the_table_shows_it(tmp_path: Path
     }
     table = render_retrieval({"command": "c", "rules": figures, "model": {"id": "m", **figures}})
     assert "| held out | 1 | recall@10 | 1.000 | 1.000 (+0.000, +0.000 to +0.000) |" in table
-    assert "| price, both halves | 2 | nDCG@10 | 0.631 | 1.000 | 1.000 |" in table
+    assert "| unseen, asked once | 1 | recall@10 | 1.000 | 1.000 (+0.000, +0.000 to +0.000) |" in table
+    assert "| price, both halves | 3 | nDCG@10 | 0.631 | 1.000 | 1.000 |" in table
 
 
 def test_the_questions_are_two_hundred_in_two_halves_and_none_twice() -> None:
@@ -119,3 +120,13 @@ def test_the_figure_is_of_these_questions() -> None:
     figure = json.loads(retrieval.FIGURE.read_text(encoding="utf-8"))
 
     assert figure["questions"]["sha256"] == retrieval.questions_hash(), "questions changed: run `make bench-retrieval`"
+
+
+def test_unseen_questions_have_classes_of_their_own_and_none_is_one_of_the_others() -> None:
+    files = (retrieval.QUESTIONS, retrieval.SORTS, retrieval.UNSEEN)
+    others, sorts, unseen = ([json.loads(line) for line in each.read_text("utf-8").splitlines()] for each in files)
+    assert len(unseen) == 200
+    assert {row["split"] for row in unseen} == {"unseen"}
+    assert all(row["class"].endswith(", unseen") for row in unseen)
+    asked = {row["query"].lower() for row in (*others, *sorts)}
+    assert len(asked.intersection(row["query"].lower() for row in unseen)) <= 2  # "wall clock" comes to many a mind
