@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -28,30 +29,39 @@ def content_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
     return words, words - _STOP_WORDS
 
 
+class Likeness:
+    """Finds texts that are nearly one of some others: by words they share, or by the same words but for stop words."""
+
+    def __init__(self, texts: Iterable[str], near: float = NEAR) -> None:
+        self.contents = [content_of(text) for text in sorted(set(texts))]
+        self._near = near
+        self._with_word: dict[str, list[int]] = defaultdict(list)
+        for index, (words, _) in enumerate(self.contents):
+            for word in words:
+                self._with_word[word].append(index)
+
+    def is_near(self, text: str) -> bool:
+        """Tell whether a text is nearly one of them; one word left of an utterance is no likeness."""
+        words, left = content_of(text)
+        shared = Counter(index for word in words for index in self._with_word.get(word, ()))
+        return any(
+            count / len(words | self.contents[index][0]) >= self._near
+            or (len(left) > 1 and left == self.contents[index][1])
+            for index, count in shared.items()
+        )
+
+
 @cache
-def _judged() -> tuple[list[tuple[frozenset[str], frozenset[str]]], dict[str, set[int]]]:
-    """Return the content of every text, and which texts each word is in."""
+def _judged() -> Likeness:
     files = (CASES, *OWN_CASES)
     cases = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines() if line]
     texts = {text for case in cases for text in (case["query"], " ".join([*case.get("history", ()), case["query"]]))}
-    texts |= {line.split("\t")[2] for line in SCOPE.read_text(encoding="utf-8").splitlines()}
-    judged = [content_of(text) for text in sorted(texts)]
-    with_word: dict[str, set[int]] = defaultdict(set)
-    for index, (words, _) in enumerate(judged):
-        for word in words:
-            with_word[word].add(index)
-    return judged, with_word
+    return Likeness(texts | {line.split("\t")[2] for line in SCOPE.read_text(encoding="utf-8").splitlines()})
 
 
 def is_near(text: str) -> bool:
-    """Tell whether a text is nearly one of them; one word left of an utterance is no likeness."""
-    judged, with_word = _judged()
-    words, left = content_of(text)
-    shared = Counter(index for word in words for index in with_word.get(word, ()))
-    return any(
-        count / len(words | judged[index][0]) >= NEAR or (len(left) > 1 and left == judged[index][1])
-        for index, count in shared.items()
-    )
+    """Tell whether a text is nearly one that judges."""
+    return _judged().is_near(text)
 
 
 @cache
@@ -70,8 +80,8 @@ def _digest(kind: str, words: frozenset[str]) -> str:
 
 
 def main() -> None:
-    found = {_digest("all", words) for words, _ in _judged()[0]}
-    found |= {_digest("left", left) for _, left in _judged()[0] if len(left) > 1}
+    found = {_digest("all", words) for words, _ in _judged().contents}
+    found |= {_digest("left", left) for _, left in _judged().contents if len(left) > 1}
     DIGESTS.write_text("\n".join(sorted(found)) + "\n", encoding="utf-8")
 
 

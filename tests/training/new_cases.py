@@ -6,11 +6,10 @@ python -m tests.training.judged                     # and then note what judges 
 
 import json
 import sys
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.training.judged import NEAR, content_of
+from tests.training.judged import Likeness
 from tests.training.test_asked import TEXTS
 from tests.training.test_behaviour import texts_of
 from tests.training.test_written import written_texts
@@ -30,25 +29,12 @@ def trained_texts() -> Iterator[str]:
 
 
 def main() -> None:
-    contents = [content_of(text) for text in set(trained_texts())]
-    with_word = defaultdict(list)
-    for index, (words, _) in enumerate(contents):
-        for word in words:
-            with_word[word].append(index)
-
-    def is_trained(text: str) -> bool:
-        words, left = content_of(text)
-        shared = Counter(index for word in words for index in with_word.get(word, ()))
-        return any(
-            count / len(words | contents[index][0]) >= NEAR or (len(left) > 1 and left == contents[index][1])
-            for index, count in shared.items()
-        )
-
+    trained = Likeness(trained_texts())
     for path in map(Path, sys.argv[1:]):
         lines = path.read_text(encoding="utf-8").splitlines()
         rows = [json.loads(line) for line in lines]
         texts = [(row["query"], " ".join([*row.get("history", ()), row["query"]])) for row in rows]
-        kept = [line for line, said in zip(lines, texts, strict=True) if not any(map(is_trained, said))]
+        kept = [line for line, said in zip(lines, texts, strict=True) if not any(map(trained.is_near, said))]
         path.write_text("\n".join(kept) + "\n", encoding="utf-8")
         print(f"{path}: {len(lines) - len(kept)} of {len(lines)} taken out")
 

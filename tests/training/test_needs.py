@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch.nn import functional
 from benchmarks.kinds import QUESTIONS
 from service.planner.shop.meanings import GENERAL_VECTORS
 from shops.meanings import word_vectors
-from tests.training.judged import content_of, has_the_same_words
+from tests.training.judged import Likeness, has_the_same_words
 from training import needs
 from training.needs import Need, draw_together, general_categories, places, read_needs, tell_apart
 
@@ -83,23 +82,10 @@ def test_a_line_that_is_no_need_under_a_category_is_refused_by_its_number(tmp_pa
 
 
 def test_no_need_is_nearly_a_question_that_kinds_or_plans_are_judged_by() -> None:
-    judged = [content_of(json.loads(line)["query"]) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
-    with_word: dict[str, list[int]] = {}
-    for index, (words, _) in enumerate(judged):
-        for word in words:
-            with_word.setdefault(word, []).append(index)
-
-    def is_judged(text: str) -> bool:
-        words, content = content_of(text)
-        shared = Counter(index for word in words for index in with_word.get(word, ()))
-        return any(
-            count / len(words | judged[index][0]) >= _NEAR or (len(content) > 1 and content == judged[index][1])
-            for index, count in shared.items()
-        )
-
+    judged = Likeness((json.loads(line)["query"] for line in QUESTIONS.read_text("utf-8").splitlines()), _NEAR)
     written = read_needs()
     assert len(written) > 15_000
-    assert [need.text for need in written if is_judged(need.text) or has_the_same_words(need.text)] == []
+    assert [need.text for need in written if judged.is_near(need.text) or has_the_same_words(need.text)] == []
 
 
 def test_searches_instructions_and_bare_names_name_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

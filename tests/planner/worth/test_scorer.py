@@ -95,7 +95,7 @@ def test_a_file_that_says_nothing_of_worth_is_refused(tmp_path: Path, harm: dict
         Scorer.load(tmp_path)
 
 
-def test_a_word_that_only_one_reader_sees_counts_where_it_stands() -> None:
+def test_numbers_tell_what_is_claimed_and_what_the_word_list_knows() -> None:
     found = dict(zip(NAMES, numbers(reading("a quiet zzyx kettle for my desk")), strict=True))
     assert (found["articles"], found["for"], found["words"]) == (1, 1, 7)
     assert found["type_words"] >= 1

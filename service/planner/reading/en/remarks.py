@@ -46,7 +46,7 @@ def without_remarks(text: str, clauses: Sequence[Span]) -> list[Span]:
     if first is None:
         return list(clauses)
     # What is wanted may stand before what is not: "i am after a power saw, just not a chainsaw".
-    begins = first if _refuses_alone(said[first]) else 0
+    begins = first if first and _refuses_alone(said[first]) else 0
     rest = enumerate(clauses[begins:], begins)
     return [*clauses[:begins], *(span for at, each in rest for span in _without_remark(text, each, follows=at > first))]
 
