@@ -83,7 +83,7 @@ def test_the_folders_record_of_parts_follows(tmp_path: Path) -> None:
 
 
 def test_the_bound_holds_for_questions_that_nobody_saw() -> None:
-    worth = fit(compared(600))
+    worth = fit(compared(3000))
     broken = 0
     for seed in range(1, 41):
         bound = bounded(worth, compared(400, seed), lost=0.03, risk=0.1).bound
@@ -91,7 +91,7 @@ def test_the_bound_holds_for_questions_that_nobody_saw() -> None:
         unseen = compared(4000, seed + 1000)
         lost = [one.lost and scorer.is_for_rules(scorer.of_numbers(one.numbers)) for one in unseen]
         broken += sum(lost) / len(lost) > 0.03
-        assert bound.by_rule > 0.3  # most questions lose nothing here
+        assert bound.by_rule > 0.4  # most questions lose nothing here
     assert broken <= binom.ppf(0.999, 40, 0.1)
 
 
@@ -99,21 +99,21 @@ def test_questions_after_others_are_shifted_by_themselves_and_the_bound_by_the_r
     history = NAMES.index("history")
     rows = [
         replace(one, numbers=tuple(int(at // 4 % 2) if n == history else v for n, v in enumerate(one.numbers)))
-        for at, one in enumerate(compared(2400, seed=5))
+        for at, one in enumerate(compared(6800, seed=5))
     ]
     rng = random.Random(0)
     harder = [replace(one, by_rule=one.by_rule and (not one.numbers[history] or rng.random() < 0.7)) for one in rows]
-    learnt = fit(rows[:800])
-    same, shifted = calibrated(learnt, rows[800:]), calibrated(learnt, harder[800:])
-    assert abs(same.shift[0]) < 1
-    assert abs(same.shift[1]) < 1
+    learnt = fit(rows[:2000])
+    same, shifted = calibrated(learnt, rows[2000:]), calibrated(learnt, harder[2000:])
+    assert abs(same.shift[0]) < 0.7
+    assert abs(same.shift[1]) < 0.7
     assert shifted.shift[0] == same.shift[0]
     assert shifted.shift[1] > same.shift[1] + 1
-    assert shifted.bound.questions == 1200
+    assert shifted.bound.questions == 3600
     for is_later in (0, 1):
-        group = [one for one in harder[800:] if one.numbers[history] == is_later]
+        group = [one for one in harder[2000:] if one.numbers[history] == is_later]
         expected = sum(Scorer(shifted).of_numbers(one.numbers) for one in group)
-        assert expected == pytest.approx(sum(one.lost for one in group), rel=0.3)
+        assert expected == pytest.approx(sum(one.lost for one in group), rel=0.2)
 
 
 @pytest.mark.parametrize(("lost", "won"), [(0.02, 0.0), (0.05, 0.03), (0.1, 0.08)])
