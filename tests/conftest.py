@@ -10,10 +10,19 @@ from tests.server_process import ServerProcess, serving
 settings.register_profile("peakplan", deadline=None)
 settings.load_profile("peakplan")
 
+_LINES_OF_A_FIRST_TRY = 30
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run fast tests first, so that their failures show within seconds."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why a test failed that was tried once more: the second try may fail for another reason, or pass."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.write_sep("_", f"first try of {report.nodeid}")
+        terminalreporter.write_line("\n".join(report.longreprtext.splitlines()[-_LINES_OF_A_FIRST_TRY:]))
 
 
 @pytest.fixture(scope="session")

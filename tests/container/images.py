@@ -94,6 +94,7 @@ class Store(image.Store):
     def _context(self, model: Path) -> Path:
         """Return a copy of what a build takes of this checkout, with a model of one's own in its models/."""
         context = self.folder / f"context-{model.name}"
+        shutil.rmtree(context, ignore_errors=True)  # a build that failed may have left one, and is tried once more
         ignored = shutil.ignore_patterns("__pycache__")
         for name in ("service", "clients/peakplan_client", "requirements"):
             shutil.copytree(REPOSITORY / name, context / name, ignore=ignored)

@@ -1,16 +1,18 @@
 """How likely the model's plan is to be better than the rules': a small network, kept as numbers in the model folder.
 
-`training/worth.py` makes the file. A score only ever chooses who plans; it changes no plan.
+`training/worth.py` makes the file. A score only ever chooses who plans; it changes no plan. Scoring needs no numpy: the
+gateway of a Neuron host has none.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
+from itertools import repeat
+from operator import mul
 from pathlib import Path
 from typing import Annotated, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from service.planner.reading.conversation import Conversation
@@ -20,7 +22,18 @@ from service.planner.worth.features import NAMES, Reading, numbers
 FILE_NAME = "worth.json"
 MOST_DEVIATIONS = 4.0
 _HISTORY = NAMES.index("history")
-Floats = NDArray[np.float64]
+_COMMON = 64  # values of a number whose part is kept
+Units = tuple[float, ...]
+
+
+def _within(deviations: float) -> float:
+    return min(max(deviations, -MOST_DEVIATIONS), MOST_DEVIATIONS)
+
+
+def _change(mean: float, deviation: float, weights: Units, value: int) -> Units:
+    """Return what the units have more of for a number that is `value` and not 0."""
+    change = _within((math.log1p(value) - mean) / deviation) - _within(-mean / deviation)
+    return tuple(change * weight for weight in weights)
 
 
 class WorthError(ValueError):
@@ -107,12 +120,22 @@ class Scorer:
             raise WorthError(f"{path} says nothing of worth: make it anew with `python -m training.worth`") from error
 
     @cached_property
-    def _layers(self) -> tuple[NDArray[np.intp], Floats, Floats, Floats, Floats, Floats]:
+    def _units_of_none(self) -> Units:
+        """What the units are for numbers that are all 0, as most of a question's are."""
         network = self.worth.network
-        places = np.array([NAMES.index(name) for name in self.worth.numbers], dtype=np.intp)
-        hidden = np.array(network.hidden, dtype=np.float64).reshape(len(network.bias), len(places))
-        mean, deviation, bias, output = map(np.array, (network.mean, network.deviation, network.bias, network.output))
-        return places, mean, 1 / deviation, hidden, bias, output
+        still = [_within(-mean / deviation) for mean, deviation in zip(network.mean, network.deviation, strict=True)]
+        return tuple(bias + sum(map(mul, unit, still)) for bias, unit in zip(network.bias, network.hidden, strict=True))
+
+    @cached_property
+    def _inputs(self) -> tuple[tuple[int, Callable[[int], Units]], ...]:
+        """The place of each number among a reading's, and what a value of it adds to the units: few are common."""
+        network = self.worth.network
+        columns = zip(*network.hidden, strict=True) if network.hidden else repeat(())
+        adds = (
+            lru_cache(_COMMON)(partial(_change, *number))
+            for number in zip(network.mean, network.deviation, columns, strict=False)
+        )
+        return tuple(zip(map(NAMES.index, self.worth.numbers), adds, strict=True))
 
     def score(self, reading: Reading) -> float:
         """Return how likely the model's plan is to be better, between 0 and 1 (some 0.1 ms)."""
@@ -120,10 +143,11 @@ class Scorer:
 
     def of_numbers(self, found: tuple[int, ...]) -> float:
         """Return the same for the numbers of a question."""
-        places, mean, per_deviation, hidden, bias, output = self._layers
-        inputs = (np.log1p(np.array(found, dtype=np.float64)[places]) - mean) * per_deviation
-        units = hidden @ inputs.clip(-MOST_DEVIATIONS, MOST_DEVIATIONS) + bias
-        total = float(units.clip(0) @ output) + self.worth.network.start + self.worth.shift[found[_HISTORY] > 0]
+        changes = [adds(found[place]) for place, adds in self._inputs if found[place]]
+        units = map(sum, zip(self._units_of_none, *changes, strict=True))
+        network = self.worth.network
+        total = sum(unit * weight for unit, weight in zip(units, network.output, strict=True) if unit > 0)
+        total += network.start + self.worth.shift[found[_HISTORY] > 0]
         return 1 / (1 + math.exp(-total))
 
     def of(self, conversation: Conversation, vocabulary: Vocabulary) -> float:
