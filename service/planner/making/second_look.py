@@ -20,8 +20,8 @@ _OF_THE_WORLD = ("who ", "when ", "where ", "why ")  # questions that name a bra
 def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
     """Return the draft of a model, or another one where rules are certain that it errs about what is asked.
 
-    A shopper is never turned away who speaks of an order, or of a brand's thing; words of another language are no
-    facets; a comparison has two things, and two things "side by side" are compared.
+    A shopper is never turned away who speaks of an order, of a brand's thing, or of what it may cost; words of another
+    language are no facets; a comparison has two things, and two things "side by side" are compared.
     """
     question = conversation.question
     text, refusals = question.text.lower(), conversation.refusals
@@ -37,6 +37,10 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
     if draft.intent == "out_of_scope" and _is_for_a_shop(question, text):
         rules = by_rule()
         return draft if rules.intent == "small_talk" else rules
+    prices = conversation.phrases[-1].prices
+    if not vocabulary.intents[draft.intent].products and any(price.is_told for price in prices):
+        rules = by_rule()  # whoever says a bound of prices wants a thing: "a telly for under a grand"
+        return rules if vocabulary.intents[rules.intent].products else draft
     parts = _parts(draft)
     if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text):
         rules = by_rule() if parts < 2 else draft

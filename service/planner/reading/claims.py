@@ -27,6 +27,7 @@ class Claims:
         self._labels = data.words("word.labels")
         self._names = data.words("word.price.names")
         self._name_cues = [[], *([cue] for cue in data.words("word.price.names.cues"))]
+        self._glued = data.words("word.price.glued")
         self._small = data.words("word.size.small")
         self._adults, self._children = data.words("word.price.people.adult"), data.words("word.price.people.child")
         self._followers = data.words("word.function") | data.words("word.price.followers")
@@ -37,8 +38,8 @@ class Claims:
             return False
         at = amount.end + 1 if words.at(amount.end) == "-" else amount.end
         text = words.at(at)
-        if at == amount.end and text[:1].isalpha() and words.touches(at - 1):
-            return True  # "50s", "5w30", "64gb"
+        if at == amount.end and text[:1].isalpha() and words.touches(at - 1) and text not in self._glued:
+            return True  # "50s", "5w30", "64gb", but "50ish"
         if text in self._weak_units:  # "20 in", "20 in wide", but "under 35 in black"
             return at + 1 >= len(words.texts) or words.at(at + 1) in self._after_weak_units
         return text in self._units or (text in _SIZE_MARKS and (text in _APART or words.touches(at - 1)))

@@ -10,12 +10,16 @@ Span = tuple[int, int]
 
 
 class SpokenPrice(NamedTuple):
-    """One price phrase: bounds, ISO 4217 currency where the shopper named one, and its position."""
+    """One price phrase: bounds, ISO 4217 currency where the shopper named one, and its position.
+
+    `is_told` where words or a range say that it is a bound; a sum alone may be anything, as in "transfer 50 quid".
+    """
 
     min: float | None
     max: float | None
     currency: str | None
     span: Span
+    is_told: bool = True
 
 
 class Refusal(NamedTuple):

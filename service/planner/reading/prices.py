@@ -9,39 +9,28 @@ from service.planner.reading import money
 from service.planner.reading.amounts import Amount, Amounts
 from service.planner.reading.claims import Claims
 from service.planner.reading.language_data import LanguageData
+from service.planner.reading.price_cues import BESIDE_BREAKS, BETWEEN, FROM, HIGH, LOW, NEAR, OTHER, WEAK, Cue, Cues
 from service.planner.reading.tokens import Words
 
 AROUND: Final = 0.2  # "around 100" is 80 to 120, as the contract of plan version 2 says
 _LEAST_BARE: Final = 10  # "max 8" and "ab 3" are hardly prices
 _LEAST_RANGE: Final = 100  # without a cue: "tv 300-500" is a price, "boys 10-12" is not
 _NEAR_BY: Final = 4  # tokens
-_HIGH, _LOW, _NEAR, _BETWEEN, _FROM = "price.high", "price.low", "price.around", "price.between", "price.from"
-_WEAK, _OTHER = "price.weak", "price.other"
-_MONEY: Final = ".money"  # ends the name of a section whose cues need a currency: "from 50 bucks"
 _DASHES: Final = ("-", "–", "—", "~", "/")
-_BESIDE_BREAKS: Final = frozenset((":", "="))
 
 
 class PricePhrase(NamedTuple):
-    """One price phrase: its bounds, its currency where it names one, and its tokens [first, end)."""
+    """One price phrase: its bounds, its currency where it names one, its tokens [first, end); `is_told` is a bound."""
 
     min: float | None
     max: float | None
     currency: str | None
     first: int
     end: int
+    is_told: bool = True
 
 
 NO_PRICE: Final = PricePhrase(None, None, None, 0, 0)
-
-
-class _Cue(NamedTuple):
-    """A phrase from token `first` on that says what bound the number after it is; `is_soft`: "budget", "spend"."""
-
-    first: int
-    kind: str
-    needs_money: bool = False
-    is_soft: bool = False
 
 
 class Prices:
@@ -50,17 +39,14 @@ class Prices:
     def __init__(self, data: LanguageData, amounts: Amounts) -> None:
         self._amounts = amounts
         self._claims = Claims(data)
-        kinds = (_HIGH, _LOW, _NEAR, _BETWEEN, _FROM, _WEAK, _OTHER, _FROM + _MONEY)
-        self._cues = data.trie(*kinds, backwards=True)
+        self._cues = Cues(data, self._claims)
         self._after = data.trie("price.after.high", "price.after.low", "price.after.around")
         self._lead = data.trie("price.lead", backwards=True)
         self._tail = data.trie("price.tail")
-        self._soft = data.words("word.price.soft")
-        self._fill = data.words("word.price.fill")
         self._joins = data.words("word.price.joins")
         self._weights = data.table("money.weights")
         self._weighed = data.words("word.price.weighed")
-        self._spending = self._soft | data.words("word.price.spending")
+        self._spending = self._cues.soft | data.words("word.price.spending")
         self._least_upwards = float(data.table("price.least").get("after low", _LEAST_BARE))
 
     def find(self, words: Words, taken: frozenset[int], territory: str | None) -> list[PricePhrase]:
@@ -103,12 +89,12 @@ class _Reading:
         """Match "entre 50 y 80 €", "50-80 euros", "von 50 bis 80"."""
         words, claims = self._words, self._language._claims
         cue = self._cue(low.first)
-        is_told = cue is not None and (cue.kind in (_BETWEEN, _FROM, _LOW, _WEAK) or cue.is_soft)
+        is_told = cue is not None and (cue.kind in (BETWEEN, FROM, LOW, WEAK) or cue.is_soft)
         if not self._is_joined(low, high, is_told=is_told) or claims.is_off(words, high):
             return None
         if claims.measures(words, low) or claims.measures(words, high):
             return None
-        is_surely_told = is_told and cue is not None and cue.kind != _WEAK
+        is_surely_told = is_told and cue is not None and cue.kind != WEAK
         if not (low.is_money or high.is_money):
             if is_surely_told:
                 is_price = min(low.value, high.value) >= _LEAST_BARE and self._ends(high.end)
@@ -118,7 +104,7 @@ class _Reading:
                 return None
         if not is_told and claims.is_labelled(words, low.first):
             return None
-        first = cue.first if cue and (is_told or cue.kind == _NEAR) else low.first
+        first = cue.first if cue and (is_told or cue.kind == NEAR) else low.first
         small, large = sorted((low.value, high.value))
         if words.texts[high.end - 1] == "k" and small < large / 1000:  # "1-2k"
             small *= 1000
@@ -128,9 +114,9 @@ class _Reading:
         joined = self._words.texts[low.end : high.first]
         if len(joined) == 1 and (joined[0] in self._language._joins or joined[0] in _DASHES):
             return True
-        second = self._language._cues.match(self._words, high.first - 1)
-        is_bound = second is not None and is_told and second[1] in (_HIGH, _WEAK)
-        return is_bound and second is not None and high.first - second[0] - low.end <= 1  # "desde 50 euros hasta 80"
+        second = self._language._cues.match(self._words, high.first - 1, self._taken)
+        is_bound = second is not None and is_told and second[1] in (HIGH, WEAK)
+        return is_bound and second is not None and second[0] - low.end <= 1  # "desde 50 euros hasta 80"
 
     def _is_bare_range(self, low: Amount, high: Amount) -> bool:
         """Match "tv 300-500": two round numbers without another reading, at the end of a text."""
@@ -154,11 +140,11 @@ class _Reading:
         has_after = words.at(amount.end) in self._language._after.starts
         after = self._language._after.match(words, amount.end) if has_after else None
         if after and not self._leads_on(amount.end + after[0]) and self._is_bound_after(amount, after[1]):
-            first = cue.first if cue and cue.kind not in (_WEAK, _OTHER) else amount.first
+            first = cue.first if cue and cue.kind not in (WEAK, OTHER) else amount.first
             return _price(amount, after[1].replace(".after", ""), first, amount.end + after[0])
-        if cue is None or cue.kind in (_WEAK, _OTHER) or (not amount.is_money and not self._is_bare_bound(amount, cue)):
+        if cue is None or cue.kind in (WEAK, OTHER) or (not amount.is_money and not self._is_bare_bound(amount, cue)):
             return None
-        return _price(amount, _LOW if cue.kind in (_FROM, _BETWEEN) else cue.kind, cue.first, amount.end)
+        return _price(amount, LOW if cue.kind in (FROM, BETWEEN) else cue.kind, cue.first, amount.end)
 
     def _is_bound_after(self, amount: Amount, kind: str) -> bool:
         if amount.is_money:
@@ -169,46 +155,26 @@ class _Reading:
             return False
         return not claims.is_name(self._words, amount.first, amount.first)
 
-    def _is_bare_bound(self, amount: Amount, cue: _Cue) -> bool:
+    def _is_bare_bound(self, amount: Amount, cue: Cue) -> bool:
         words, claims = self._words, self._language._claims
         is_small = amount.value < _LEAST_BARE or (amount.is_spelled and amount.value < 2 * _LEAST_BARE)
-        if is_small or cue.needs_money or cue.kind == _BETWEEN:
+        if is_small or cue.needs_money or cue.kind == BETWEEN:
             return False
         if claims.is_labelled(words, cue.first) or claims.is_model(words, cue.first, amount):
             return False
-        if claims.is_age(words, cue.first, amount, is_lower=cue.kind == _LOW):
+        if claims.is_age(words, cue.first, amount, is_lower=cue.kind == LOW):
             return False
-        if cue.kind == _NEAR and claims.is_year(words, cue.first, amount):
+        if cue.kind == NEAR and claims.is_year(words, cue.first, amount):
             return False
-        return cue.kind == _HIGH or self._ends(amount.end)
+        return cue.kind == HIGH or self._ends(amount.end)
 
-    def _cue(self, end: int) -> _Cue | None:
-        """Return the cue that ends right before token `end`, past an outer one: "no más de unos 50"."""
-        texts, language = self._words.texts, self._language
-        found: _Cue | None = None
-        at = end
-        while at > 0 and at - 1 not in self._taken:
-            if match := language._cues.match(self._words, at - 1):
-                if found and language._claims.is_name(self._words, at - match[0], at):
-                    break
-                at, kind = at - match[0], match[1]
-            elif texts[at - 1] in language._fill or texts[at - 1] in _BESIDE_BREAKS:
-                at -= 1
-                continue
-            else:
-                break
-            outer = _joined(
-                found, at, kind, is_soft=not language._soft.isdisjoint(texts[at : found.first if found else end])
-            )
-            if outer is None:
-                break
-            found = outer
-        return found
+    def _cue(self, end: int) -> Cue | None:
+        return self._language._cues.before(self._words, end, self._taken)
 
     def _leads_on(self, end: int) -> bool:
         """Tell whether the words before token `end` belong to the next amount: "min 300 max 500"."""
         starts = [amount.first for amount in self._amounts]
-        while self._words.at(end) in self._language._fill and end not in starts:
+        while self._words.at(end) in self._language._cues.fill and end not in starts:
             end += 1
         return end in starts
 
@@ -218,7 +184,7 @@ class _Reading:
         currency = language._weights[self._words.at(amount.end)]
         cue = self._cue(amount.first)
         after = language._after.match(self._words, amount.end + 1)
-        is_bound = cue is not None and (cue.kind in (_HIGH, _NEAR) or after is not None)
+        is_bound = cue is not None and (cue.kind in (HIGH, NEAR) or after is not None)
         is_spent = not language._spending.isdisjoint(texts[max(0, amount.first - _NEAR_BY) : amount.first])
         is_weight = amount.value < _LEAST_BARE or not language._weighed.isdisjoint(texts)
         if is_spent or (is_bound and not is_weight):
@@ -236,9 +202,9 @@ class _Reading:
 
     def _lone(self, amount: Amount) -> PricePhrase:
         """Return the price of one sum alone: whoever names one means to spend no more."""
-        cue = self._language._cues.match(self._words, amount.first - 1)
-        first = amount.first - cue[0] if cue and cue[1] == _WEAK else amount.first
-        return PricePhrase(None, amount.value, amount.currency, first, amount.end)
+        cue = self._language._cues.match(self._words, amount.first - 1, self._taken)
+        first = cue[0] if cue and cue[1] == WEAK else amount.first
+        return PricePhrase(None, amount.value, amount.currency, first, amount.end, is_told=False)
 
     def _grown(self, price: PricePhrase) -> PricePhrase:
         """Extend the phrase by adjacent words about the price: "presupuesto", "my budget is", "pro Stück"."""
@@ -256,30 +222,18 @@ class _Reading:
             match = language._lead.match(self._words, first - 1) if is_lead else None
             if match and first - match[0] >= floor:
                 first -= match[0]
-            elif self._words.texts[first - 1] in _BESIDE_BREAKS:
+            elif self._words.texts[first - 1] in BESIDE_BREAKS:
                 first -= 1
             else:
                 break
         return price._replace(first=first, end=end)
 
 
-def _joined(found: _Cue | None, first: int, kind: str, *, is_soft: bool) -> _Cue | None:
-    """Return what a cue and the one `found` between it and the number say together; None where that says nothing."""
-    needs_money, kind = kind.endswith(_MONEY), kind.removesuffix(_MONEY)
-    if found is None:
-        return _Cue(first, kind, needs_money, is_soft)
-    if kind == _HIGH and is_soft and found.kind in (_NEAR, _FROM, _BETWEEN):
-        return found._replace(first=first, needs_money=False)  # "budget um die 50" is no bound
-    if kind in (_HIGH, _LOW):  # "no más de unos 50": the bound holds
-        return _Cue(first, _BETWEEN if found.kind == _BETWEEN else kind, is_soft=is_soft)
-    return found._replace(first=first) if kind in (_NEAR, _WEAK, _FROM) and found.kind == kind else None
-
-
 def _price(amount: Amount, kind: str, first: int, end: int) -> PricePhrase:
-    if kind == _NEAR:
+    if kind == NEAR:
         low, high = (round(amount.value * factor, 2) for factor in (1 - AROUND, 1 + AROUND))
         return PricePhrase(low, high, amount.currency, first, end)
-    if kind == _HIGH:
+    if kind == HIGH:
         return PricePhrase(None, amount.value, amount.currency, first, end)
     return PricePhrase(amount.value, None, amount.currency, first, end)
 

@@ -82,7 +82,7 @@ class Reading:
         if together.min is not None or together.max is not None:
             self._lifted.discard("price")
         return Phrases(
-            prices=tuple([SpokenPrice(p.min, p.max, p.currency, span(p.first, p.end)) for p in prices]),
+            prices=tuple([SpokenPrice(p.min, p.max, p.currency, span(p.first, p.end), p.is_told) for p in prices]),
             price_min=together.min,
             price_max=together.max,
             currency=together.currency,

@@ -32,6 +32,10 @@ VOCABULARY = shipped_vocabulary()
         ),
         ("compare and contrast workbook", " compare And Type workbook Any", "find_product"),
         ("nike shoes", " find Brand nike Any", "find_product"),
+        ("a telly for under a grand", " Other", "find_product"),
+        ("pies for sunday lunch, twenty five or less", " Other", "find_product"),
+        ("transfer 50 quid to dave", " Other", "out_of_scope"),  # a sum, and no bound
+        ("i paid more than $50 and want my money back", " Other", "out_of_scope"),
         ("difference between bamboo sheets and cotton sheets", " ask answers Type sheets Home", "compare_products"),
     ],
 )
