@@ -10,12 +10,14 @@ from service.planner.plan import MAX_KINDS, Kind, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
+from service.planner.reading.tokens import BREAKS
 from service.planner.rules.draft import draft_by_rule
 from service.planner.shop import current
 from service.planner.shop.kinds import Kinds, Thing
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 _TURNED_AWAY: Final = "out_of_scope"
+_OR: Final = "or"
 # Odds by words and by the model's states, added up, from which on a need is sure: fitted to the questions of
 # benchmarks/cases/scope.tsv that no shop can answer, of which one in fifty is searched (docs/decisions/0032-kinds.md).
 _SURE_OF_NEED: Final = 7.0
@@ -58,25 +60,49 @@ def with_kinds(plan: Plan, question: Question, vocabulary: Vocabulary, meaning: 
     return plan.model_copy(update={"kinds": kinds}) if kinds else plan
 
 
-def need_turned_away(
+def wrongly_turned_away(
     plan: Plan, conversation: Conversation, vocabulary: Vocabulary, meaning: QuestionMeaning | None
 ) -> Plan:
-    """Return a search instead of the model's plan that turns a shopper away, where all else says a need is told.
+    """Return a search instead of the model's plan that turns a shopper away, where all else says that it errs.
 
-    "Place to sit on the patio" names nothing to buy, and what a model wrote of it may be that no shop can answer. The
-    words, the states that the model itself has of them, and the shop's categories must agree on the need.
+    Who begins with a thing of the shop asks for it: "bread or bagels, none of that sourdough". "Place to sit on the
+    patio" names nothing to buy: its words, the states that the model itself has of them, and the shop's categories must
+    agree on the need.
     """
-    shop, question = current.lexicon(), conversation.question
-    if plan.intent != _TURNED_AWAY or meaning is None or shop is None or shop.kinds is None:
+    if plan.intent != _TURNED_AWAY or current.lexicon() is None:
         return plan
-    odds = shop.kinds.tells_need(" ".join(word.text for word in question.own_words))
-    if odds is None or odds + meaning.odds < _SURE_OF_NEED or not _is_usable(meaning, question, shop.kinds):
+    draft = draft_by_rule(conversation, vocabulary)
+    if not (_begins_with_thing(draft, conversation.question) or _tells_need(conversation.question, meaning)):
         return plan
-    searched = complete_plan(draft_by_rule(conversation, vocabulary), conversation, vocabulary)
+    searched = complete_plan(draft, conversation, vocabulary)
     if searched.intent != DEFAULT_INTENT:
         return plan
-    searched = with_kinds(searched, question, vocabulary, meaning)
+    searched = with_kinds(searched, conversation.question, vocabulary, meaning)
     return searched if searched.kinds else plan
+
+
+def _begins_with_thing(draft: PlanDraft, question: Question) -> bool:
+    """Tell whether the first clause is a thing, with what is said of it, or one of two, and nothing else."""
+    own = [index for index, word in enumerate(question.words) if word.utterance == len(question.utterances) - 1]
+    thing = next((span for span in draft.spans if span.facet == "type" and span.first >= own[0]), None)
+    if thing is None or thing.refused:
+        return False
+    said = {index for span in draft.spans for index in span.indices}
+    texts = [word.text for word in question.words]
+    if any(index not in said and _OR not in texts[index : index + 2] for index in range(own[0], thing.first)):
+        return False
+    if thing.last == own[-1]:
+        return True
+    between = question.utterances[-1][question.words[thing.last].end : question.words[thing.last + 1].start]
+    return texts[thing.last + 1] == _OR or not BREAKS.isdisjoint(between)
+
+
+def _tells_need(question: Question, meaning: QuestionMeaning | None) -> bool:
+    shop = current.lexicon()
+    if meaning is None or shop is None or shop.kinds is None:
+        return False
+    odds = shop.kinds.tells_need(" ".join(word.text for word in question.own_words))
+    return odds is not None and odds + meaning.odds >= _SURE_OF_NEED and _is_usable(meaning, question, shop.kinds)
 
 
 def _is_usable(meaning: QuestionMeaning, question: Question, kinds: Kinds) -> bool:

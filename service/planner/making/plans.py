@@ -3,7 +3,7 @@
 from service.engines.meaning import QuestionMeaning
 from service.planner.making.completion import complete_plan
 from service.planner.making.in_language import plan_in_language
-from service.planner.making.in_shop import in_shop_terms, need_turned_away, with_kinds
+from service.planner.making.in_shop import in_shop_terms, with_kinds, wrongly_turned_away
 from service.planner.making.second_look import second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, parse
@@ -29,7 +29,7 @@ def plan_from_draft(
     plan = complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary)
     if not current.SHOPS:
         return plan
-    plan = need_turned_away(plan, conversation, vocabulary, meaning)
+    plan = wrongly_turned_away(plan, conversation, vocabulary, meaning)
     return plan if plan.kinds else with_kinds(plan, conversation.question, vocabulary, meaning)
 
 

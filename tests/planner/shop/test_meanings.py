@@ -231,3 +231,18 @@ def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
     (folder / KINDS_FILE).unlink()
     with pytest.raises(ShopFolderError, match=KINDS_FILE):
         ShopFolder.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("question", "kinds"),
+    [
+        ("tents or tarps, none of the cheap stuff", ["Tents"]),
+        ("red waterproof tents", ["Tents"]),
+        ("pitch my tent", []),
+        ("who invented tents", []),
+        ("strollers, please", []),  # the shop has none
+    ],
+)
+def test_who_begins_with_a_thing_of_the_shop_is_not_turned_away(folder: Path, question: str, kinds: list[str]) -> None:
+    del folder
+    assert kinds_of(by_model(question, None)) == kinds
