@@ -1,7 +1,7 @@
 """Write the word list of the service's spelling and rules: `python -m training.words` (`--check`: is it up to date?).
 
 Words of products come from our own products and queries, with their counts; ordinary English words, which are never
-corrected, from the base model's tokenizer, where each frequent word is a token.
+corrected, from the base model's tokenizer, where each frequent word is a token, and from data/english.txt.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from service.planner.reading.en.spelling import WORDS_PATH, distance, edits
 from training.data.behaviour_text import read_lines, sections, text_of
 from training.data.written import labelled_queries, product_names
 
+ENGLISH = Path(__file__).parent / "data" / "english.txt"
 _WORD = re.compile(r"[a-z]{2,20}")
 _AND = re.compile(r"\b([a-z]+) (?:and|&|n) ([a-z]+)")
 _LEAST_COUNT = 2  # of a word that a correction may give
@@ -72,6 +73,7 @@ def word_list(tokenizer: Path) -> str:
     english = {token[1:].lower() for token in vocabulary if token[0] == "Ġ" and _WORD.fullmatch(token[1:].lower())}
     slips = dict(line.split(maxsplit=1) for _, line, _ in sections("spelling.txt"))
     slips = {wrong: right for wrong, right in slips.items() if wrong not in english}
+    english |= _beyond_america()
     doubtful = {word for word in seen.counts if word not in english and seen.is_slip(word)} | set(slips)
     products = [word for word in products if word not in doubtful]
     known = {word for word in english | set(seen.counts) if len(word) >= _LEAST_LETTERS}
@@ -84,6 +86,11 @@ def word_list(tokenizer: Path) -> str:
             "[slips]", *sorted(f"{wrong} {right}" for wrong, right in slips.items()), "",
         )
     )  # fmt: skip
+
+
+def _beyond_america() -> set[str]:
+    lines = ENGLISH.read_text(encoding="ascii").splitlines()
+    return {word for line in lines if not line.startswith("#") for word in line.split()}
 
 
 def _joined() -> set[str]:

@@ -118,10 +118,11 @@ class Conversation:
         for refusal in self.refusals:
             for index in refusal.words:
                 refuses_from[index] = max(refusal.words.start, refuses_from.get(index, -1))
+        cues = {refusal.words.start for refusal in self.refusals}  # misspelt ones, too: "wihout"
         return [
             (index, word.utterance, refuses_from.get(index, -1), self._is_answer(index))
             for index, word in enumerate(self.question.words)
-            if denies(word.text)
+            if denies(word.text) or index in cues
         ]
 
     def _is_answer(self, index: int) -> bool:

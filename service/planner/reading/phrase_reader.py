@@ -1,24 +1,30 @@
 """Reads any language from the data of its folder: what an utterance says, and the intent that closed phrases tell."""
 
 import re
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.money import region_of
 from service.planner.reading.phrases import Phrases
+from service.planner.reading.refusals import CUES
 from service.planner.reading.tokens import fold, words_of
 from service.planner.reading.utterance import Reading
 from service.planner.reading.wishes import Said, Wishes
 
 _SUPPORT = "support."
+_LEAST_RESPELT = 6  # letters
+Respell = Callable[[Sequence[str], frozenset[str]], dict[int, str]]
 
 
 class PhraseReader:
     """Reads one language; `Reader` says what its methods answer."""
 
-    def __init__(self, data: LanguageData) -> None:
+    def __init__(self, data: LanguageData, respell: Respell | None = None) -> None:
+        """Take the language's data, and what finds those of a text's words that are misspelt ones of a set."""
         self.language = data.language
         self._data = data
+        self._respell = respell
 
     @cached_property
     def _wishes(self) -> Wishes:
@@ -62,7 +68,16 @@ class PhraseReader:
         """Return the closed phrases of an utterance. Total."""
         region = region_of(locale)
         words = words_of(utterance, self._data.umlauts, region.decimal_mark)
+        if self._respell is not None and (right := self._respell(words.texts, self._closed_words)):
+            words = words.with_texts(right)
         return Reading(self._wishes.utterances, words, region.territory).phrases()
+
+    @cached_property
+    def _closed_words(self) -> frozenset[str]:
+        """The words of closed phrases that are told although they are misspelt: short ones are near to others."""
+        names = (*CUES, *(name for start in ("sort.", "offer.", "price.") for name in self._data.names(start)))
+        found = (word for name in names for phrase in self._data.phrases(name) for word in phrase.split())
+        return frozenset(word for word in found if len(word) >= _LEAST_RESPELT)
 
     def read(self, utterance: str, locale: str = "") -> Said:
         """Return what an utterance says and what it asks for. Total."""

@@ -185,7 +185,8 @@ class _Reading:
         cue = self._cue(amount.first)
         after = language._after.match(self._words, amount.end + 1)
         is_bound = cue is not None and (cue.kind in (HIGH, NEAR) or after is not None)
-        is_spent = not language._spending.isdisjoint(texts[max(0, amount.first - _NEAR_BY) : amount.first])
+        near = texts[max(0, amount.first - _NEAR_BY) : amount.first] + texts[amount.end + 1 : amount.end + 3]
+        is_spent = not language._spending.isdisjoint(near)
         is_weight = amount.value < _LEAST_BARE or not language._weighed.isdisjoint(texts)
         if is_spent or (is_bound and not is_weight):
             return amount._replace(currency=currency, end=amount.end + 1, is_money=True)

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
@@ -96,6 +96,13 @@ class Words:
         index, end = self._text.index, 0
         self.ends = [end := index(text, end) + len(text) for text in self._found]
         self.starts = [end - len(text) for end, text in zip(self.ends, self._found, strict=True)]
+
+    def with_texts(self, others: Mapping[int, str]) -> "Words":
+        """Return the same tokens, some of which are read as other words."""
+        words = Words(self.source)
+        words._text, words._found, words.numbers = self._text, self._found, self.numbers
+        words.texts = [others.get(at, text) for at, text in enumerate(self.texts)]
+        return words
 
     def touches(self, index: int) -> bool:
         """Tell whether this token and the next one are adjacent."""

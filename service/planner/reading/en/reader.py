@@ -1,9 +1,10 @@
-"""English, whose patterns of support look at marks, too."""
+"""English, whose patterns of support look at marks, too, and whose closed phrases may be misspelt."""
 
 from typing import Final
 
 from service.planner.reading.en import lists
 from service.planner.reading.en.data import PHRASES
+from service.planner.reading.en.spelling import misspelt
 from service.planner.reading.phrase_reader import PhraseReader
 
 
@@ -14,4 +15,4 @@ class English(PhraseReader):
         return next((intent for intent, pattern in lists.SUPPORT_INTENTS if pattern.search(utterance)), None)
 
 
-ENGLISH: Final = English(PHRASES)
+ENGLISH: Final = English(PHRASES, misspelt)

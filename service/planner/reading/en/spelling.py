@@ -7,7 +7,7 @@ Where a shop's lexicon is in use, its words stay too, and a misspelt word become
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from math import inf, log
@@ -101,6 +101,13 @@ def correct(text: str) -> str:
     return " ".join(found)
 
 
+def misspelt(found: Sequence[str], meant: frozenset[str]) -> dict[int, str]:
+    """Return, by their places, the words of `meant` that words which are not known are misspelt: "cheepest"."""
+    least = min(map(len, meant))
+    unknown = ((at, word) for at, word in enumerate(found) if len(word) >= least and not is_known(word))
+    return {at: right for at, word in unknown if (right := correct_word(word)) in meant}
+
+
 def is_known(word: str) -> bool:
     """Tell whether a word needs no correction."""
     if current.SHOPS and (shop := current.lexicon()) is not None and word in shop:
@@ -111,6 +118,8 @@ def is_known(word: str) -> bool:
     if word in slips:
         return False
     if word in counts or word in known:
+        return True
+    if not word.endswith("s") and (word + "s" in counts or word + "s" in known):  # "litre": the list has "litres"
         return True
     stems = (word.removesuffix(ending) for ending in _ENDINGS if word.endswith(ending))
     return any(len(stem) >= _LEAST_LETTERS and (stem in counts or stem in known) for stem in stems)
