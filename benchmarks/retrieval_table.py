@@ -14,7 +14,7 @@ def render_retrieval(figure: dict[str, Any]) -> str:
         "|---|---:|---|---:|" + "---:|" * len(planners),
     ]
     any_planner = next(iter(planners.values()))
-    halves = {"unseen": "unseen, asked once", "test": "held out", "dev": "used for tuning"}
+    halves = {"unseen": "by writers who saw the catalogue alone", "test": "held out", "dev": "used for tuning"}
     for half, title in halves.items():
         for score, label in _SCORES.items():
             cells = [_with_interval(planner[half][score]) for planner in planners.values()]
