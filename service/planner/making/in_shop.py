@@ -84,7 +84,7 @@ def wrongly_turned_away(
 def _begins_with_thing(draft: PlanDraft, question: Question) -> bool:
     """Tell whether the first clause is a thing, with what is said of it, or one of two, and nothing else."""
     own = [index for index, word in enumerate(question.words) if word.utterance == len(question.utterances) - 1]
-    thing = next((span for span in draft.spans if span.facet == "type" and span.first >= own[0]), None)
+    thing = next((span for span in draft.spans if span.facet == "type" and span.first in own), None)
     if thing is None or thing.refused:
         return False
     said = {index for span in draft.spans for index in span.indices}

@@ -246,3 +246,11 @@ def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
 def test_who_begins_with_a_thing_of_the_shop_is_not_turned_away(folder: Path, question: str, kinds: list[str]) -> None:
     del folder
     assert kinds_of(by_model(question, None)) == kinds
+
+
+def test_a_thing_of_an_earlier_question_begins_nothing(folder: Path) -> None:
+    del folder
+    for newest in ("?", "who invented them"):
+        conversation = Conversation(Question.parse(newest, ["tents"]))
+        plan = plan_from_draft(PlanDraft("keyword", "out_of_scope"), conversation, shipped_vocabulary())
+        assert plan.intent == "out_of_scope", newest
