@@ -111,6 +111,10 @@ class FacetMapping(_Strict):
             return [" ".join(words(said))] if self.field and words(said) else []
         return self._by_name.get(normal(said), [])
 
+    def called(self, said: str) -> list[str]:
+        """Return the catalogue values whose own name is just what was said: a synonym may name but a part of them."""
+        return [value for value in self.exact(said) if self.values is None or normal(value) == normal(said)]
+
     def of_category(self, identity: str, name: str) -> list[str]:
         """Return the catalogue values of a category of the shop folder: by its id, else those that are called so."""
         return [self.ids[identity]] if identity in self.ids else self.exact(name)

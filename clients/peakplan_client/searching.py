@@ -119,24 +119,36 @@ class _Translation:
         found: list[Filter] = []
         for facet, values in exclude.items():
             for said in values:
-                if known := self._refused(facet, said):
-                    found += known
-                elif self._mapping.exclude_text and words(said):
-                    found.append(NotInText(tuple(self._mapping.exclude_text), " ".join(words(said))))
-                else:
+                refused = self._refused(facet, said)
+                found += refused
+                if not refused:
                     self._note(f"a {facet} is not excluded: the mapping has neither its value nor exclude_text")
         return list(dict.fromkeys(found))
 
     def _refused(self, facet: str, said: str) -> list[Filter]:
         """Return what no product may have: of the facet's own field, else of every field with a value of this name.
 
-        The planner may take a grape for a feature, and the mapping have it under another facet.
+        The planner may take a grape for a feature, and the mapping have it under another facet; or "glass" may be how
+        the mapping calls eyewear. So where the facet itself does not know the value, no text may have it either.
         """
+        facets = self._mapping.facets
+        own = self._refusable(facet, said)
+        if own:
+            return own
+        found = [
+            each for name, known in facets.items() if known.values is not None for each in self._refusable(name, said)
+        ]
+        if self._mapping.exclude_text and words(said):
+            found.append(NotInText(tuple(self._mapping.exclude_text), " ".join(words(said))))
+        return found
+
+    def _refusable(self, facet: str, said: str) -> list[Filter]:
+        """Return what refuses values of a facet: "no balls" is not "no pet toys", though balls are among them."""
         mapping = self._mapping.facets.get(facet)
-        if mapping and mapping.field and (known := mapping.exact(said)):
-            return [NoneOf(mapping.field, tuple(known))]
-        others = [each for each in self._mapping.facets.values() if each.field and each.values is not None]
-        return [NoneOf(each.field, tuple(known)) for each in others if each.field and (known := each.exact(said))]
+        if mapping is None or mapping.field is None:
+            return []
+        known = mapping.called(said) if facet == KIND else mapping.exact(said)
+        return [NoneOf(mapping.field, tuple(known))] if known else []
 
     def _required(self, facets: Mapping[str, Sequence[str]]) -> Iterator[Filter]:
         """Yield what a product must have, where the mapping says so: one of the wanted values that the shop knows."""
