@@ -41,6 +41,9 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
     if not vocabulary.intents[draft.intent].products and any(price.is_told for price in prices):
         rules = by_rule()  # whoever says a bound of prices wants a thing: "a telly for under a grand"
         return rules if vocabulary.intents[rules.intent].products else draft
+    if draft.intent == "ask_product" and _asks_for_goods(conversation, text) and by_rule().intent == DEFAULT_INTENT:
+        rules = by_rule()
+        return replace(draft, intent=DEFAULT_INTENT, sources=rules.sources) if draft.spans else rules
     parts = _parts(draft)
     if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text):
         rules = by_rule() if parts < 2 else draft
@@ -59,6 +62,12 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
         if refusals:
             draft = replace(draft, spans=beside_refusals(draft.spans, by_rule().spans, question))
     return draft
+
+
+def _asks_for_goods(conversation: Conversation, text: str) -> bool:
+    """Tell whether a question asks to be shown things: "do you have it in hardback", "any deals on tvs?"."""
+    said = conversation.phrases[-1]
+    return bool(lists.WISH.search(text)) or bool(said.offers) or said.sort != "relevance"
 
 
 def _is_for_a_shop(question: Question, text: str) -> bool:

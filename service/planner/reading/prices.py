@@ -64,6 +64,7 @@ class _Reading:
         self._taken = taken
         self._found: list[PricePhrase] = []
         weights = language._weights
+        self._amounts = amounts
         self._amounts = [self._as_money(one) if words.at(one.end) in weights else one for one in amounts]
 
     def read(self) -> list[PricePhrase]:
@@ -185,6 +186,8 @@ class _Reading:
         cue = self._cue(amount.first)
         after = language._after.match(self._words, amount.end + 1)
         is_bound = cue is not None and (cue.kind in (HIGH, NEAR) or after is not None)
+        lower = (self._cue(one.first) for one in self._amounts if one.end == amount.first - 1)
+        is_bound = is_bound or any(each is not None and each.kind == BETWEEN for each in lower)
         near = texts[max(0, amount.first - _NEAR_BY) : amount.first] + texts[amount.end + 1 : amount.end + 3]
         is_spent = not language._spending.isdisjoint(near)
         is_weight = amount.value < _LEAST_BARE or not language._weighed.isdisjoint(texts)

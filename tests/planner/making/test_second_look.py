@@ -35,6 +35,10 @@ VOCABULARY = shipped_vocabulary()
         ("a telly for under a grand", " Other", "find_product"),
         ("pies for sunday lunch, twenty five or less", " Other", "find_product"),
         ("transfer 50 quid to dave", " Other", "out_of_scope"),  # a sum, and no bound
+        ("do you have wellies in a toddler size 6", " Ask answers Type wellies Fashion", "find_product"),
+        ("any deals on car seats?", " Ask answers Type car seats Any", "find_product"),
+        ("can the vacuum bags be washed", " Ask answers Type vacuum bags Home", "ask_product"),
+        ("do you sell my data", " Policy", "policy_help"),
         ("i paid more than $50 and want my money back", " Other", "out_of_scope"),
         ("difference between bamboo sheets and cotton sheets", " ask answers Type sheets Home", "compare_products"),
     ],

@@ -104,8 +104,8 @@ def correct(text: str) -> str:
 def misspelt(found: Sequence[str], meant: frozenset[str]) -> dict[int, str]:
     """Return, by their places, the words of `meant` that words which are not known are misspelt: "cheepest"."""
     least = min(map(len, meant))
-    unknown = ((at, word) for at, word in enumerate(found) if len(word) >= least and not is_known(word))
-    return {at: right for at, word in unknown if (right := correct_word(word)) in meant}
+    others = ((at, word) for at, word in enumerate(found) if len(word) >= least and word not in meant)
+    return {at: right for at, word in others if not is_known(word) and (right := correct_word(word)) in meant}
 
 
 def is_known(word: str) -> bool:
