@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from peakplan_client import CatalogueMapping, Plan, translate
 from peakplan_client.mapping import FacetMapping, words
-from peakplan_client.search import AnyOf, Boost, Filter, NoneOf, NotInText, Range, Search, Searches
+from peakplan_client.search import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches
 from peakplan_client.searching import searches
 from peakplan_client.shop import MAPPING as SHOP
 from pydantic import ValidationError
@@ -53,54 +53,6 @@ def test_facets_boost_and_filter_nothing() -> None:
         Boost(None, ("hiking boots",), 0.3),
         Boost("department", ("Bags",), 0.2),
     }
-
-
-def test_a_refused_value_is_looked_up_in_every_facet() -> None:
-    wines = CatalogueMapping.model_validate(
-        {
-            "index": "wines",
-            "text": {"name": 1},
-            "exclude_text": ["name"],
-            "facets": {"brand": {"field": "maker"}, "type": {"field": "grape", "values": {"Merlot": ["merlots"]}}},
-        }
-    )
-    (search,) = found(mapping=wines, exclude={"feature": ["merlot", "oak"], "brand": ["Muga"]}).searches
-
-    assert search.filters == (
-        NoneOf("grape", ("Merlot",)),
-        NotInText(("name",), "merlot"),
-        NotInText(("name",), "oak"),
-        NoneOf("maker", ("muga",)),
-    )
-
-
-@pytest.mark.parametrize(
-    ("exclude", "filters"),
-    [
-        ({"type": ["balls"]}, (NotInText(("name",), "balls"),)),  # of which the shop has some among pet toys
-        ({"type": ["pet toys"]}, (NoneOf("kind", ("pet toys",)),)),
-        ({"material": ["glass"]}, (NoneOf("kind", ("glasses",)), NotInText(("name",), "glass"))),
-        ({"color": ["scarlet"]}, (NoneOf("color", ("red",)),)),
-    ],
-)
-def test_what_a_shopper_refuses_is_no_more_and_no_less_than_that(
-    exclude: dict[str, list[str]], filters: tuple[Filter, ...]
-) -> None:
-    kinds = {"pet toys": ["ball", "chew bone"], "glasses": ["sunglasses"]}
-    shop = CatalogueMapping.model_validate(
-        {
-            "index": "p",
-            "text": {"name": 1},
-            "exclude_text": ["name"],
-            "facets": {
-                "type": {"field": "kind", "values": kinds},
-                "color": {"field": "color", "values": {"red": ["scarlet"]}},
-            },
-        }
-    )
-    (search,) = found(mapping=shop, exclude=exclude).searches
-
-    assert search.filters == filters
 
 
 def test_what_is_wanted_is_told_of_a_product() -> None:

@@ -68,7 +68,8 @@ class PhraseReader:
         """Return the closed phrases of an utterance. Total."""
         region = region_of(locale)
         words = words_of(utterance, self._data.umlauts, region.decimal_mark)
-        if self._respell is not None and (right := self._respell(words.texts, self._closed_words)):
+        is_long = max(map(len, words.texts), default=0) >= _LEAST_RESPELT
+        if is_long and self._respell is not None and (right := self._respell(words.texts, self._closed_words)):
             words = words.with_texts(right)
         return Reading(self._wishes.utterances, words, region.territory).phrases()
 

@@ -64,7 +64,7 @@ class _Reading:
         self._taken = taken
         self._found: list[PricePhrase] = []
         weights = language._weights
-        self._amounts = amounts
+        self._amounts = amounts  # which tell whether one ends a range
         self._amounts = [self._as_money(one) if words.at(one.end) in weights else one for one in amounts]
 
     def read(self) -> list[PricePhrase]:
