@@ -100,7 +100,7 @@ def _examples(settings: TrainingSettings, count: int) -> list[Example]:
     source, rng = settings.open_source(), random.Random(f"{settings.seed}/heads")
     examples: list[Example] = []
     while len(examples) < count:
-        examples += source.epoch(rng)
+        examples += [turn for turns in source.epoch(rng) for turn in turns]
     return examples[:count]
 
 

@@ -17,7 +17,7 @@ class AdapterSettings:
     alpha: int = 40
     dropout: float = 0.0  # dropout on every linear input would cost a third of a CPU step
     epochs: int = 3
-    batch_size: int = 32
+    batch_tokens: int = 3072
     learning_rate: float = 6e-4
     warmup_steps: int = 100
     weight_decay: float = 0.0

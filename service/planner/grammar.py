@@ -13,10 +13,13 @@ from functools import lru_cache
 from service.planner.question import Question
 from service.planner.vocabulary import (
     FOREIGN_WORD,
+    MARK_WORDS,
     NO_VERTICAL_WORD,
-    PART_WORD,
+    OFFER_WORDS,
+    PART_WORDS,
     REFUSED_WORD,
     SHARED_WORD,
+    SORT_WORDS,
     Vocabulary,
 )
 
@@ -47,7 +50,9 @@ def _fixed_rules(vocabulary: Vocabulary) -> Iterator[str]:
     for place, source in enumerate(sources if chosen else ()):
         others = [*sources[place + 1 :], *sources[:place]]
         yield f"{source}: {_source(source, vocabulary)} {_orders(others, _MOST_SOURCES - 1, vocabulary)}".rstrip()
-    yield f"facet: ({_either((PART_WORD, SHARED_WORD))})? {_word(REFUSED_WORD)}? FACET"
+    yield f"facet: ({_either((*PART_WORDS, SHARED_WORD))})? ({_word(REFUSED_WORD)}? FACET | MARK)"
+    yield f"MARK: {_either(MARK_WORDS.values())}"
+    yield f"end: ({_either(SORT_WORDS.values())})? {' '.join(f'{_word(word)}?' for word in OFFER_WORDS.values())} VERTICAL"
     yield f"FACET: {_either(facet.word for facet in vocabulary.facets.values())}"
     verticals = (vertical.word for vertical in vocabulary.verticals.values())
     yield f"VERTICAL: {_either((*verticals, NO_VERTICAL_WORD, FOREIGN_WORD))}"
@@ -70,10 +75,10 @@ def _span_rules(question: Question) -> Iterable[str]:
         is_final = index == len(words) - 1
         ends_utterance = is_final or words[index + 1].utterance != word.utterance
         then = f"s{index + 1}" if ends_utterance else f"c{index + 1}"
-        yield f"s{index}: facet p{index} | VERTICAL"
+        yield f"s{index}: facet p{index} | end"
         yield f"p{index}: {_word(word.text)} {then}" + ("" if is_final else f" | p{index + 1}")
         yield f"c{index}: {_word(word.text)} {then} | s{index}"
-    yield f"s{len(words)}: VERTICAL"
+    yield f"s{len(words)}: end"
 
 
 def _source(source: str, vocabulary: Vocabulary) -> str:

@@ -34,12 +34,12 @@ _WARM_UP_QUESTIONS = (
 
 
 def render_prompt(question: Question) -> str:
-    """Render one line for each utterance; each starts with a space, for the same tokens as in plan text."""
-    return _lines(question.utterances)
+    """Render the utterances as they stand, in lower case, each with a mark behind it.
 
-
-def _lines(utterances: Iterable[str]) -> str:
-    return "".join(f" {utterance.lower()}\n" for utterance in utterances)
+    Each starts with a space, for the same tokens as in plan text. The mark is no line break: before a digit that would
+    be one token with the space after it, and the tokens of a turn would not begin with those of the turn before.
+    """
+    return "".join(f" {utterance.lower().replace('|', '/')} |" for utterance in question.utterances)
 
 
 class PlanTask:

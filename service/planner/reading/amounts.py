@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from service.planner.reading import money
+from service.planner import money
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.phrase_file import Trie
 from service.planner.reading.tokens import Words

@@ -9,9 +9,9 @@ from typing import Final
 
 from service.planner.reading.en.spelling import words as english_words
 from service.planner.reading.language_data import SHARED
-from service.planner.reading.phrase_file import lines_of_sections
 from service.planner.reading.phrase_reader import PhraseReader
 from service.planner.reading.tokens import words_of
+from service.planner.text import lines_of_sections
 
 _LETTERS: Final = {
     letter: name for name, letters in (("es", "ñ¿¡áíóú"), ("de", "ßäöü"), ("fr", "èêçùœàâûî")) for letter in letters

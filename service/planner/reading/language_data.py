@@ -11,9 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-from service.planner.reading import money
-from service.planner.reading.phrase_file import Trie, lines_of_sections
-from service.planner.reading.tokens import fold, tokens_of
+from service.planner import money
+from service.planner.reading.phrase_file import Trie
+from service.planner.reading.tokens import tokens_of
+from service.planner.text import fold, lines_of_sections
 
 _ALTERNATIVES = re.compile(r"\(([^()]*)\)")
 _DIGIT = re.compile(r"[#\d]")

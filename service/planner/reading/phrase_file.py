@@ -3,7 +3,6 @@
 It finds phrases; what they mean is for the modules of the language's folder to say.
 """
 
-from pathlib import Path
 from typing import Final
 
 from service.planner.reading.tokens import Words
@@ -55,17 +54,3 @@ class Trie:
             if "" in node:
                 found = (abs(at - start), str(node[""]))
         return found
-
-
-def lines_of_sections(path: Path) -> dict[str, list[str]]:
-    """Read the lines below each [section]; "# " begins a comment. Raises ValueError that names the line."""
-    found: dict[str, list[str]] = {}
-    lines: list[str] | None = None
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if line.startswith("[") and line.endswith("]"):
-            lines = found.setdefault(line[1:-1], [])
-        elif line.strip() and not line.startswith("# "):
-            if lines is None:
-                raise ValueError(f"{path.name}:{number}: a line before the first section")
-            lines.append(line)
-    return found

@@ -4,13 +4,14 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+from service.planner.money import region_of
 from service.planner.reading.language_data import LanguageData
-from service.planner.reading.money import region_of
 from service.planner.reading.phrases import Phrases
 from service.planner.reading.refusals import CUES
-from service.planner.reading.tokens import fold, words_of
+from service.planner.reading.tokens import words_of
 from service.planner.reading.utterance import Reading
 from service.planner.reading.wishes import Said, Wishes
+from service.planner.text import fold
 
 _SUPPORT = "support."
 _LEAST_RESPELT = 6  # letters

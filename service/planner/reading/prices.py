@@ -5,7 +5,7 @@ A number is a price when money stands beside it, or when a phrase says so and no
 
 from typing import Final, NamedTuple
 
-from service.planner.reading import money
+from service.planner import money
 from service.planner.reading.amounts import Amount, Amounts
 from service.planner.reading.claims import Claims
 from service.planner.reading.language_data import LanguageData

@@ -1,13 +1,14 @@
 """An utterance as tokens without accents and case, in any language whose words are parted by spaces."""
 
 import re
-import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final
+
+from service.planner.text import fold, plain_number
 
 # "d'" and "l'" of "d'occasion" and "l'iphone" are words of their own; numbers keep their marks, letters their digits.
 TOKEN: Final = re.compile(
@@ -16,38 +17,6 @@ TOKEN: Final = re.compile(
 )
 BREAKS: Final = frozenset(",;:.!?()[]|")
 QUOTES: Final = frozenset("'\"“”„‘’")
-_GROUPED = re.compile(r"(\d{1,3})((?:[.,'’\u00a0\u202f]\d{3})+)(?:([.,])(\d{1,2}))?")
-_DECIMAL = re.compile(r"(\d+)[.,](\d+)")
-_GROUP = 4  # a mark and its three digits
-_MARKS = re.compile(r"\D")
-_UMLAUTS: Final = {"ae": "a", "oe": "o", "ue": "u"}  # as they are typed where there is no key for them
-_UMLAUT = re.compile("|".join(_UMLAUTS))
-
-
-@lru_cache(maxsize=8192)
-def fold(text: str, umlauts: bool = False) -> str:
-    """Return the text in lower case and without accents; with `umlauts`, "ae" is "ä" and so "a"."""
-    lower = text.lower().replace("ß", "ss").replace("’", "'").replace("œ", "oe").replace("æ", "ae")
-    if not lower.isascii():
-        lower = "".join(c for c in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(c))
-    return _UMLAUT.sub(lambda match: _UMLAUTS[match.group()], lower) if umlauts else lower
-
-
-def plain_number(text: str, decimal_mark: str = "") -> str:
-    """Return a number as Python writes it: "1.200,50", "1'200.50" and "1,200.5" are 1200.5, "12,5" is 12.5.
-
-    Three digits after the only mark, "1.200", are decimals where that mark is the locale's `decimal_mark`, and else
-    thousands.
-    """
-    if text.isdecimal():
-        return text
-    grouped = _GROUPED.fullmatch(text)
-    is_decimal = grouped is not None and grouped[2][0] == decimal_mark and len(grouped[2]) == _GROUP and not grouped[4]
-    if grouped and not is_decimal and not text.startswith("0"):
-        whole, cents = _MARKS.sub("", grouped[1] + grouped[2]), grouped[4]
-        return f"{whole}.{cents}" if cents else whole
-    decimal = _DECIMAL.fullmatch(text)
-    return f"{decimal[1]}.{decimal[2]}" if decimal else text
 
 
 class Words:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from service.planner.money import ANYWHERE, Region
 from service.planner.reading.language_data import LanguageData
-from service.planner.reading.money import ANYWHERE, Region
 from service.planner.reading.phrases import Phrases
 from service.planner.reading.tokens import BREAKS, Words, words_of
 from service.planner.reading.utterance import Reading, Utterances

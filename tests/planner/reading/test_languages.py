@@ -15,7 +15,7 @@ from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.phrase_reader import PhraseReader
 from service.planner.reading.readers import READERS, reader_of
-from service.planner.reading.tokens import plain_number
+from service.planner.text import plain_number
 from service.planner.vocabulary import shipped_vocabulary
 
 LANGUAGES = ("es", "de", "fr")

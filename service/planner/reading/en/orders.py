@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from service.planner.reading.en.data import PHRASES
-from service.planner.reading.tokens import fold
+from service.planner.text import fold
 
 SURE: Final = 4  # a text with a clause of this weight gives orders
 NEARLY: Final = 3  # or two of this

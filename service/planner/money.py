@@ -9,8 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from service.planner.reading.phrase_file import lines_of_sections
-from service.planner.reading.tokens import fold
+from service.planner.text import fold, lines_of_sections
 
 MONEY_PATH: Final = Path(__file__).with_name("money.txt")
 LOCAL: Final = "local"  # a word for whatever money is the shopper's own: "pavos", "Mäuse"
