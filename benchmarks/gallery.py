@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.first_answer import broken_lines, weights_digest
 from benchmarks.judgements import Judgement, judgements, remark, summary
 from benchmarks.model_texts import generator, text_key
-from service.planner.making.plans import plan_from_text
+from service.planner.fallback.making.plans import plan_from_text
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary, shipped_vocabulary

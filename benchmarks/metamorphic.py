@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.model_texts import generator
-from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan import Plan
 from service.planner.prompt import PlanTask
 from service.planner.question import Question

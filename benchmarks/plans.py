@@ -21,7 +21,7 @@ from benchmarks.model_texts import generator, text_key
 from benchmarks.quality import OWN_CASES
 from benchmarks.questions import DATA
 from benchmarks.scope import read_scope_questions
-from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
 from service.planner.question import Question

@@ -31,12 +31,12 @@ from benchmarks.behaviour import behaviour_scores
 from benchmarks.machine import describe_machine
 from benchmarks.scope import ScopeQuestion, read_scope_questions, scope_scores
 from service.api.app import replica_pool, settings_vocabulary
-from service.planner.making.plans import plan_by_rule
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from training.data.behaviour_examples import examples as behaviour_examples

@@ -186,9 +186,9 @@ class _Ablation:
 
 def _plans_of(model: Path, row: Row) -> dict[str, str | None]:
     """Return the plans of a row; None for one that breaks without its rule."""
-    from service.planner.making.plans import plan_by_rule, plan_from_text
+    from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
     from service.planner.question import Question
-    from service.planner.reading.conversation import Conversation
+    from service.planner.fallback.reading.conversation import Conversation
 
     makers: dict[str, Callable[..., Any]] = {"model": partial(plan_from_text, row["text"]), "rules": plan_by_rule}
     plans: dict[str, str | None] = {}
@@ -227,7 +227,7 @@ def _without_rooms(keep: frozenset[str]) -> None:
 
 def _remember_what_is_compiled() -> None:
     """Compile a pattern and part a phrase once for all processes; nearly all are the same with each rule."""
-    from service.planner.reading import tokens
+    from service.planner.fallback.reading import tokens
 
     re.compile = cache(re.compile)
     tokens.tokens_of = cache(tokens.tokens_of)

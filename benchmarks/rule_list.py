@@ -163,7 +163,7 @@ def put_in_place_of(value: object, name: str, other: object) -> None:
 
 
 def _emptied(value: object) -> Any:
-    from service.planner.reading.phrase_file import Trie
+    from service.planner.fallback.reading.phrase_file import Trie
 
     if type(value) in (frozenset, tuple, dict, list):
         return type(value)() if value else None
@@ -194,7 +194,7 @@ def _silent(rule: Rule) -> Callable[..., Any]:
 
 
 def _empty_section(rule: Rule) -> None:
-    from service.planner.reading import phrase_file
+    from service.planner.fallback.reading import phrase_file
 
     read, name = phrase_file.lines_of_sections, rule.name.strip("[]")
     instead = [_NEVER] if rule.file.endswith("patterns.txt") else []

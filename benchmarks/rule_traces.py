@@ -47,8 +47,8 @@ def trace(
     """Return what each rule may change of the rows' plans. The rooms of the process must not be imported yet."""
     _note_sections(set(every))
     import_rooms()
-    from service.planner.reading.en.reader import ENGLISH
-    from service.planner.reading.readers import READERS
+    from service.planner.fallback.reading.en.reader import ENGLISH
+    from service.planner.fallback.reading.readers import READERS
 
     for rule in every:
         if not rule.is_section:
@@ -106,8 +106,8 @@ def _is_untraceable(rule: Rule) -> bool:
 
 def _note_sections(every: set[Rule]) -> None:
     """Have the words, phrases and patterns of every section note that they are found."""
-    from service.planner.reading.language_data import LanguageData
-    from service.planner.reading.phrase_file import Trie
+    from service.planner.fallback.reading.language_data import LanguageData
+    from service.planner.fallback.reading.phrase_file import Trie
 
     listed: dict[tuple[str, str], set[Rule]] = defaultdict(set)  # by language and text
     plain = {name: getattr(LanguageData, name) for name in ("words", "spelt", "phrases", "table", "patterns")}
@@ -170,7 +170,7 @@ def _note_python(rule: Rule) -> None:
 
 
 def _noting_value(value: Any, rule: Rule) -> Any:
-    from service.planner.reading.phrase_file import Trie
+    from service.planner.fallback.reading.phrase_file import Trie
 
     if isinstance(value, re.Pattern | Trie | Pattern):
         return Pattern(value, {rule})

@@ -8,7 +8,7 @@ from math import log
 from pathlib import Path as FilePath
 from typing import Final
 
-from service.planner.reading.en.lists import UNSEARCHED
+from service.planner.fallback.reading.en.lists import UNSEARCHED
 from service.planner.shop.kinds import Certainty, Kinds, Thing, lift, plain_words, share, singular, write_kinds
 from shops.counting import Counts, Path, heads
 from shops.lexicon import category_id

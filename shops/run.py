@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from service.planner.reading.en.spelling import sounds
+from service.planner.spelling import sounds
 from service.planner.shop.folder import seal
 from service.planner.shop.lexicon import write_lexicon
 from shops.chunks import Chunks, fingerprint, load, save, write_whole

@@ -12,7 +12,7 @@ import textwrap
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from service.planner.reading.en.spelling import WORDS_PATH, distance, edits
+from service.planner.spelling import WORDS_PATH, distance, edits
 from training.data.behaviour_text import read_lines, sections, text_of
 from training.data.written import labelled_queries, product_names
 

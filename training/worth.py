@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from service.engines.torch.engine import load
-from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 from service.planner.worth.differing import differ
 from service.planner.worth.features import NAMES, Reading, numbers

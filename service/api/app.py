@@ -46,12 +46,12 @@ from service.gateway.pool import ReplicaPool
 from service.gateway.request_queue import CapacityError
 from service.planner.caching import CachingPlanner
 from service.planner.elasticache_token import ElastiCacheTokens
-from service.planner.making.plans import plan_by_rule
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan_cache import BorrowedPlanCache, PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.planner.spot_checks import SpotCheckCounts, SpotChecks
 from service.planner.vocabulary import Vocabulary, VocabularyError

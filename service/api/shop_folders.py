@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from service.engines.protocol import EngineUnavailableError
-from service.planner.reading import readers
+from service.planner.fallback.reading import readers
 from service.planner.shop.folder import ShopFolder, ShopFolderError
 from service.planner.shop.lexicon import Lexicon
 from service.settings import Settings

@@ -18,7 +18,8 @@ from service.planner.text import fold, plain_number
 LANGUAGES: Final = ("en", "es", "de", "fr", "it", "pt", "nl")  # whose number words are read
 _MOST: Final = 1_000_000_000  # guaraníes and pesos have many zeros
 _TOKEN: Final = re.compile(
-    r"\d{1,3}(?:[\u00a0\u202f ]\d{3})+(?:[.,]\d{1,2})?(?![\d.,])|\d+(?:[.,'’\u00a0\u202f]\d+)*|x10+(?!\d)|[^\W\d_]+[$€£¥]|[^\W\d_]+|[^\w\s]"
+    r"\d{1,3}(?:[\u00a0\u202f ]\d{3})+(?:[.,]\d{1,2})?(?![\d.,])|\d+(?:[.,'’\u00a0\u202f]\d+)*"
+    r"|x10+(?!\d)|[^\W\d_]+[$€£¥]|[^\W\d_]+|[^\w\s]"
 )
 # What multiplies the number before it, or stands for one alone.
 _SCALES: Final = {
@@ -67,6 +68,19 @@ def read_amounts(text: str, locale: str = "") -> list[Amount]:
     if not values:
         values = [value for value in slang if value is not None]
     return [Amount(value, currency) for value in values if 0 <= value <= _MOST]
+
+
+def signed_currency(text: str, locale: str = "") -> str | None:
+    """Return the currency whose sign or code stands beside a number in a text; words for money may be other things."""
+    territory = money.region_of(locale).territory
+    tokens = _TOKEN.findall(text)
+    for at, token in enumerate(tokens):
+        beside = [*tokens[max(0, at - 1) : at], *tokens[at + 1 : at + 2]]
+        if any(other[0].isdigit() for other in beside):
+            is_code = len(token) == 3 and token.isupper() and money.code_of(token)
+            if is_code or token in money.signs():
+                return money.code_of(token) if is_code else money.certain(money.signs()[token], territory)
+    return None
 
 
 def _in_digits(text: str, locale: str) -> str:

@@ -52,7 +52,8 @@ def _fixed_rules(vocabulary: Vocabulary) -> Iterator[str]:
         yield f"{source}: {_source(source, vocabulary)} {_orders(others, _MOST_SOURCES - 1, vocabulary)}".rstrip()
     yield f"facet: ({_either((*PART_WORDS, SHARED_WORD))})? ({_word(REFUSED_WORD)}? FACET | MARK)"
     yield f"MARK: {_either(MARK_WORDS.values())}"
-    yield f"end: ({_either(SORT_WORDS.values())})? {' '.join(f'{_word(word)}?' for word in OFFER_WORDS.values())} VERTICAL"
+    offers = " ".join(f"{_word(word)}?" for word in OFFER_WORDS.values())
+    yield f"end: ({_either(SORT_WORDS.values())})? {offers} VERTICAL"
     yield f"FACET: {_either(facet.word for facet in vocabulary.facets.values())}"
     verticals = (vertical.word for vertical in vocabulary.verticals.values())
     yield f"VERTICAL: {_either((*verticals, NO_VERTICAL_WORD, FOREIGN_WORD))}"

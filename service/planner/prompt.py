@@ -1,19 +1,19 @@
 """The model's input for a question: the prompt, and the grammar that constrains the answer.
 
 The prompt is short on purpose: the model is tuned for this one task, so every instruction token would only cost prefill
-time. It has one line for each utterance, lower-cased, oldest first; the plan text follows the last line.
+time. It has each utterance, lower-cased, oldest first; the plan text follows the last, so that the prompt of a turn
+goes on from that of the turn before.
 """
 
 import hashlib
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Literal
 
 from service.engines.protocol import GenerationRequest
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import Strategy
 
@@ -71,17 +71,17 @@ class PlanTask:
 
     @cached_property
     def conversation(self) -> Conversation:
-        """The question as it is read, once, for whoever makes its plan."""
+        """The question as rules read it, once: only where no model plans it, or its worth is asked."""
         return Conversation(self.question)
 
     @cached_property
     def prompt(self) -> str:
-        """What the model reads: the question without what closed phrases say, which could only change its mind."""
-        return _lines(self.conversation.asked)
+        """What the model reads: the conversation as it stands."""
+        return render_prompt(self.question)
 
     @cached_property
     def grammar(self) -> str:
-        return plan_grammar(self.conversation.question, self.vocabulary)
+        return plan_grammar(self.question, self.vocabulary)
 
     @property
     def _seen(self) -> str:

@@ -11,9 +11,9 @@ from benchmarks.rule_examples import CASES, examples_of, passes_example
 from benchmarks.rule_list import Rule, rules
 from benchmarks.rules import FIGURE
 from benchmarks.rules_that_stay import stays, without_example, without_reason, worth_nothing
-from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import SHIPPED_MODEL, shipped_vocabulary
 
 needs_cases = pytest.mark.skipif(

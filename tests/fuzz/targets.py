@@ -25,7 +25,7 @@ from service.api.request_head import objection_to_head
 from service.events.keeper import EventKeeper
 from service.events.model import ActionName, Event
 from service.events.sessions import Sessions
-from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask

@@ -9,10 +9,10 @@ import pytest
 from benchmarks.operations import operations
 from benchmarks.question_cost import OPERATIONS as BUDGET
 from benchmarks.question_cost import OPERATIONS_OF_WEIGHT, PIECES, Asked, completing, misspelt, rules
-from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.reading.readers import use_shop
+from service.planner.fallback.reading.readers import use_shop
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import random_walk
 

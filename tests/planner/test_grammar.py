@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from benchmarks.operations import operations
 from service.planner.grammar import plan_grammar
-from service.planner.making.completion import complete_plan
+from service.planner.fallback.making.completion import complete_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import SHIPPED_MODEL, Vocabulary, shipped_vocabulary
 from tests.planner.walks import byte_tokenizer, questions, random_walk
 

@@ -13,7 +13,7 @@ from service.planner.question import (
     Question,
     clean,
 )
-from service.planner.reading.tokens import Words
+from service.planner.fallback.reading.tokens import Words
 from tests.planner.walks import questions
 
 

@@ -6,9 +6,9 @@ from itertools import groupby
 from pathlib import Path
 from types import FrameType
 
-from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 
 PLANNER = Path(__file__).parents[2] / "service" / "planner"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from service.planner.reading.en.lists import FUNCTION_WORDS
+from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT.parent / "shared" / "behaviour" / "cases.jsonl"

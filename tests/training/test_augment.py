@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from service.planner.plan_text import FacetSpan, parse, render
-from service.planner.reading.amounts import Amounts
-from service.planner.reading.en.data import PHRASES
-from service.planner.reading.en.reader import ENGLISH
-from service.planner.reading.tokens import Words
+from service.planner.fallback.reading.amounts import Amounts
+from service.planner.fallback.reading.en.data import PHRASES
+from service.planner.fallback.reading.en.reader import ENGLISH
+from service.planner.fallback.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
 from training.data import augment
 from training.data.examples import Example, MarkedText

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from service.planner.reading.en.reader import ENGLISH
-from service.planner.reading.tokens import Words
+from service.planner.fallback.reading.en.reader import ENGLISH
+from service.planner.fallback.reading.tokens import Words
 from tests.training.judged import CASES, has_the_same_words, is_near
 from training.data import behaviour_text
 from training.data.behaviour import COUNTS, Row, misread, rows

@@ -13,11 +13,11 @@ import pytest
 from scipy.stats import binom
 from sklearn.ensemble import ExtraTreesClassifier
 
-from service.planner.making.plans import plan_by_rule
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
-from service.planner.rules.draft import draft_by_rule
+from service.planner.fallback.reading.conversation import Conversation
+from service.planner.fallback.rules.draft import draft_by_rule
 from service.planner.vocabulary import shipped_vocabulary
 from service.planner.worth.features import NAMES
 from service.planner.worth.scorer import FILE_NAME, Scorer

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from peakplan_client import assigned
 
-from service.planner.reading import readers
-from service.planner.reading.en.spelling import correct_word
+from service.planner.fallback.reading import readers
+from service.planner.spelling import correct_word
 from service.planner.shop import current
 from service.planner.shop.folder import ShopFolder
 from service.planner.shop.lexicon import Lexicon

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-from service.planner.reading.en.reader import ENGLISH
-from service.planner.reading.phrases import Phrases
+from service.planner.fallback.reading.en.reader import ENGLISH
+from service.planner.fallback.reading.phrases import Phrases
 from training.data.behaviour_followups import Conversation, changes
 from training.data.behaviour_phrases import Facts, closed_phrase
 from training.data.behaviour_plans import (

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from service.planner.reading.en.lists import FUNCTION_WORDS
-from service.planner.reading.en.reader import ENGLISH
-from service.planner.reading.en.trimming import without
-from service.planner.reading.phrases import OFFERS, SORTS, Phrases
-from service.planner.reading.tokens import Words
+from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
+from service.planner.fallback.reading.en.reader import ENGLISH
+from service.planner.fallback.reading.en.trimming import without
+from service.planner.fallback.reading.phrases import OFFERS, SORTS, Phrases
+from service.planner.fallback.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
 from training.data.behaviour_text import Piece, places, text_of
 from training.data.rows import looks_conversational

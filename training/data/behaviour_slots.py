@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from service.planner.reading.en.reader import ENGLISH
-from service.planner.reading.phrases import Phrases
+from service.planner.fallback.reading.en.reader import ENGLISH
+from service.planner.fallback.reading.phrases import Phrases
 from training.data.behaviour_phrases import Facts, closed_phrase
 from training.data.behaviour_text import Line, Piece, sections
 from training.data.rows import VERTICAL_CODES, LabelledQuery

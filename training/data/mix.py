@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.reading.en.lists import FUNCTION_WORDS
+from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
 from service.planner.vocabulary import shipped_vocabulary
 from training.data import asked, attributes, augment, conversations, rows, written
 from training.data.examples import Example, MarkedText

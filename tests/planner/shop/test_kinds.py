@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from service.planner.making.in_shop import with_kinds
-from service.planner.making.plans import plan_by_rule
+from service.planner.fallback.making.in_shop import with_kinds
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan import Kind, Part, Plan
 from service.planner.question import Question
-from service.planner.reading import readers
-from service.planner.reading.conversation import Conversation
+from service.planner.fallback.reading import readers
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import EVIDENCE_FILE, Certainty, Kinds, plain_words, write_kinds
 from service.planner.vocabulary import shipped_vocabulary

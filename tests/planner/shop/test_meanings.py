@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from service.engines.meaning import QuestionMeaning
-from service.planner.making.in_shop import with_kinds
-from service.planner.making.needs import need_of
-from service.planner.making.plans import plan_by_rule, plan_from_draft
+from service.planner.fallback.making.in_shop import with_kinds
+from service.planner.fallback.making.needs import need_of
+from service.planner.fallback.making.plans import plan_by_rule, plan_from_draft
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
-from service.planner.reading import readers
-from service.planner.reading.conversation import Conversation
+from service.planner.fallback.reading import readers
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import Kinds, Thing, write_kinds
 from service.planner.shop.meanings import (
