@@ -7,8 +7,8 @@ from pathlib import Path
 from types import FrameType
 
 from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
-from service.planner.question import Question
 from service.planner.fallback.reading.conversation import Conversation
+from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 
 PLANNER = Path(__file__).parents[2] / "service" / "planner"
