@@ -8,6 +8,8 @@ from service.decoding.draft_model import ChainShape
 from service.settings.choices import SHIPPED_MODEL
 from training.data.mix import Mix, Shares, Source
 
+_SCALED = ("written", "conversations")  # shares of our own material
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterSettings:
@@ -116,7 +118,7 @@ class WorthSettings:
     The network of a model folder `start`, where given, is kept: only what it says of the new model is bounded anew.
     """
 
-    behaviour: int = 4000  # of every class
+    conversations: int = 4000  # turns that writers labelled
     asked: int = 2500  # whose intent alone is known
     cases: int = 10_000
     others: int = 50_000  # that are read, not planned
@@ -161,7 +163,7 @@ class TrainingSettings:
             return max(1, round(scale * count))
 
         shares = {
-            share.name: part(count) if isinstance(count, int) else count * (scale if share.name == "written" else 1)
+            share.name: part(count) if isinstance(count, int) else count * (scale if share.name in _SCALED else 1)
             for share in fields(Shares)
             for count in (getattr(self.shares, share.name),)
         }
@@ -179,7 +181,7 @@ class TrainingSettings:
             kind_head=self.kind_head.scaled(scale),
             worth=replace(
                 self.worth,
-                behaviour=part(self.worth.behaviour),
+                conversations=part(self.worth.conversations),
                 asked=part(self.worth.asked),
                 cases=part(self.worth.cases),
                 others=part(self.worth.others),
