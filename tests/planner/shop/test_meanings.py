@@ -9,8 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from service.engines.meaning import QuestionMeaning
-from service.planner.fallback.making.needs import need_of
 from service.planner.completion import plan_from_draft
+from service.planner.fallback.making.needs import need_of
 from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.fallback.reading import readers
 from service.planner.fallback.reading.conversation import Conversation
