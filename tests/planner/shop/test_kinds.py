@@ -4,17 +4,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-
 from service.planner.fallback.making.in_shop import with_kinds
+
 from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.plan import Kind, Part, Plan
-from service.planner.question import Question
 from service.planner.fallback.reading import readers
 from service.planner.fallback.reading.conversation import Conversation
+from service.planner.plan import Kind, Part, Plan
+from service.planner.question import Question
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import EVIDENCE_FILE, Certainty, Kinds, plain_words, write_kinds
 from service.planner.vocabulary import shipped_vocabulary
-from tests.planner.shop.test_in_shop import write_folder
+from tests.planner.shop.folders import write_folder
 from tests.planner.test_caching import Engine, planner, task
 
 CATEGORIES = [("a1", "Hiking Boots"), ("b2", "Rain Boots"), ("c3", "Tents"), ("d4", "Lanterns")]

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from service.planner.fallback.making.in_shop import with_kinds
 
 from service.engines.meaning import QuestionMeaning
-from service.planner.fallback.making.in_shop import with_kinds
 from service.planner.fallback.making.needs import need_of
 from service.planner.fallback.making.plans import plan_by_rule, plan_from_draft
+from service.planner.fallback.reading import readers
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
-from service.planner.fallback.reading import readers
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import Kinds, Thing, write_kinds
 from service.planner.shop.meanings import (
@@ -30,7 +30,7 @@ from service.planner.shop.meanings import (
     write_meanings,
 )
 from service.planner.vocabulary import shipped_vocabulary
-from tests.planner.shop.test_in_shop import write_folder
+from tests.planner.shop.folders import write_folder
 from tests.planner.shop.test_kinds import CATEGORIES, CERTAINTY, NAMES, WORDS
 
 VECTORS = {
