@@ -74,8 +74,8 @@ def test_postgresql_gets_each_event_once_and_odd_ones_too(journal: Journal) -> N
     with postgresql() as url:
         with psycopg.connect(url) as connection:  # as releases before made it
             connection.execute(
-                "CREATE TABLE peakplan_events (caller text NOT NULL, event_id text NOT NULL,"
-                "received timestamptz NOT NULL, action_name text NOT NULL, query_id text NOT NULL, client_id text, event jsonb NOT NULL,"
+                "CREATE TABLE peakplan_events (caller text NOT NULL, event_id text NOT NULL, received timestamptz,"
+                "action_name text NOT NULL, query_id text NOT NULL, client_id text, event jsonb NOT NULL,"
                 "PRIMARY KEY (caller, event_id))"
             )
         sink = PostgresSink(url)
