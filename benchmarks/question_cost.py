@@ -26,9 +26,9 @@ from service.api.models import MAX_HISTORY, MAX_TEXT_CHARACTERS, PlanRequest
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.gateway.pool import ReplicaPool
 from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
+from service.planner.fallback.reading.readers import use_shop
 from service.planner.prompt import PlanTask
 from service.planner.question import MAX_HISTORY_TOKENS, Question
-from service.planner.fallback.reading.readers import use_shop
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 

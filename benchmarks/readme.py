@@ -30,7 +30,6 @@ from benchmarks.peers.table import render_peers
 from benchmarks.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
 from benchmarks.rehearsals_table import render_rehearsals
 from benchmarks.retrieval_table import render_retrieval
-from benchmarks.rules_table import render_rules
 from benchmarks.serving_tables import (
     provenance,
     render_batching,
@@ -241,7 +240,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "balancer": lambda: measured("balancer", "python -m stack.overhead", render_balancer),
     "stack": lambda: measured("stack", "make rehearse-live", render_stack),
     "wheels": lambda: measured("wheels", "python -m benchmarks.wheels", render_wheels),
-    "rules": lambda: measured("rules", "make eval", render_rules),
     "passed": lambda: measured("passed", 'make load CASES="benchmarks/cases/*.jsonl"', render_passed),
 }
 

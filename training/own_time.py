@@ -52,7 +52,7 @@ class Work:
         shared += _READ_SECONDS * KIND_HEAD_TEXTS * self.questions
         shared += _MEDUSA_SHARE * PLAN_SECONDS * 2 * JUDGED
         judged = min(self.held_out, self.measured) + self.measured
-        alone = recorded["medusa_tree.json"] * 60 + 2 * judged * PLAN_SECONDS + _STARTING_SECONDS
+        alone = recorded["medusa_tree.json"] * 60 + (self.rows + 2 * judged) * PLAN_SECONDS + _STARTING_SECONDS
         return float((shared / cores + alone) * plan_seconds / PLAN_SECONDS / 60)
 
 

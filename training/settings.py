@@ -8,6 +8,8 @@ from service.decoding.draft_model import ChainShape
 from service.settings.choices import SHIPPED_MODEL
 from training.data.mix import Mix, Shares, Source
 
+_SCALED = ("written", "conversations")  # shares of our own material
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterSettings:
@@ -17,12 +19,12 @@ class AdapterSettings:
     alpha: int = 40
     dropout: float = 0.0  # dropout on every linear input would cost a third of a CPU step
     epochs: int = 3
-    batch_tokens: int = 3072
-    learning_rate: float = 6e-4
-    warmup_steps: int = 100
+    batch_tokens: int = 2048
+    learning_rate: float = 8e-4
+    warmup_steps: int = 60
     weight_decay: float = 0.0
     max_gradient_norm: float = 1.0
-    average_decay: float = 0.998  # exponential moving average of the adapter: what is kept is the average
+    average_decay: float = 0.997  # exponential moving average of the adapter: what is kept is the average
     checkpoint_every: int = 100  # steps
 
 
@@ -35,7 +37,7 @@ class HeadSettings:
     batch_size: int = 512  # in positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 16_000  # the tuned model's own plans of these are the training data
+    questions: int = 8000  # the tuned model's own plans of these are the training data
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class WorthSettings:
     The network of a model folder `start`, where given, is kept: only what it says of the new model is bounded anew.
     """
 
-    behaviour: int = 4000  # of every class
+    conversations: int = 4000  # turns that writers labelled
     asked: int = 2500  # whose intent alone is known
     cases: int = 10_000
     others: int = 50_000  # that are read, not planned
@@ -142,6 +144,7 @@ class TrainingSettings:
     kind_head: KindHeadSettings = field(default_factory=KindHeadSettings)
     worth: WorthSettings = field(default_factory=WorthSettings)
     base: Path | None = None  # a checkpoint's or a model's folder; None: the shipped one
+    start: Path | None = None  # a folder with an adapter of this rank to go on from; None: a new one
     examples: float = 1.0  # the share of the whole recipe's
     source: Callable[[], Source] | None = None  # picklable; None: the mix of the data folder
 
@@ -161,7 +164,7 @@ class TrainingSettings:
             return max(1, round(scale * count))
 
         shares = {
-            share.name: part(count) if isinstance(count, int) else count * (scale if share.name == "written" else 1)
+            share.name: part(count) if isinstance(count, int) else count * (scale if share.name in _SCALED else 1)
             for share in fields(Shares)
             for count in (getattr(self.shares, share.name),)
         }
@@ -179,7 +182,7 @@ class TrainingSettings:
             kind_head=self.kind_head.scaled(scale),
             worth=replace(
                 self.worth,
-                behaviour=part(self.worth.behaviour),
+                conversations=part(self.worth.conversations),
                 asked=part(self.worth.asked),
                 cases=part(self.worth.cases),
                 others=part(self.worth.others),

@@ -75,7 +75,7 @@ class PlanTask:
     @cached_property
     def conversation(self) -> Conversation:
         """The question as rules read it, once: only where no model plans it, or its worth is asked."""
-        return Conversation(self.question)
+        return Conversation(self.question.recent)
 
     @cached_property
     def prompt(self) -> str:

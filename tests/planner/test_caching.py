@@ -29,7 +29,7 @@ from service.planner.shop.folder import ShopFolder
 from service.planner.vocabulary import Vocabulary, shipped_vocabulary
 from service.telemetry.logs import JsonFormatter
 from tests.fake_models import result
-from tests.planner.shop.folders import write_folder
+from tests.planner.shop.test_in_shop import write_folder
 
 pytestmark = pytest.mark.anyio
 TEXT = " find Color red Type shoes Any"

@@ -26,7 +26,7 @@ SHOES = Question.parse("Nike running shoes or not a tent for kids")
             ),
         ),
         (
-            " find And Type shoes And Not Type tent All Audience kids Any",
+            " find One Type shoes Two Not Type tent All Audience kids Any",
             PlanDraft(
                 "keyword",
                 "find_product",
@@ -36,6 +36,19 @@ SHOES = Question.parse("Nike running shoes or not a tent for kids")
                     FacetSpan("type", 6, 6, refused=True, part=2),
                     FacetSpan("audience", 8, 8),
                 ],
+            ),
+        ),
+        (
+            " Find Type running shoes Need not a tent Low Sale Fast Fashion",
+            PlanDraft(
+                "conversational",
+                "find_product",
+                ["catalog"],
+                [FacetSpan("type", 1, 2)],
+                "apparel-accessories",
+                marks=[FacetSpan("need", 4, 6)],
+                sort="price_asc",
+                offers=["on_sale", "fast_delivery"],
             ),
         ),
     ],
@@ -68,8 +81,18 @@ def test_a_span_stays_within_one_utterance() -> None:
         " find Not nike Any",
         " find Any shoes",
         " FIND Any",
+        " find Max Any",
+        " find Low running Any",
     ],
 )
 def test_what_the_grammar_does_not_admit_is_refused(text: str) -> None:
     with pytest.raises(PlanTextError):
         parse(text, SHOES, SHIPPED)
+
+
+def test_a_wish_copies_words_of_any_message() -> None:
+    question = Question.parse("the tent under $200, bag is fine", ["a tent and a sleeping bag"])
+    text = " Find One Type tent Two Type sleeping bag One Max under $200 Sports"
+    draft = parse(text, question, SHIPPED)
+    assert [(span.facet, span.part) for span in (*draft.spans, *draft.marks)] == [("type", 1), ("type", 2), ("max", 1)]
+    assert render(draft, question, SHIPPED) == text

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from service.planner.plan_text import FacetSpan, parse, render
 from service.planner.fallback.reading.amounts import Amounts
 from service.planner.fallback.reading.en.data import PHRASES
 from service.planner.fallback.reading.en.reader import ENGLISH
 from service.planner.fallback.reading.tokens import Words
+from service.planner.plan_text import FacetSpan, parse, render
 from service.planner.vocabulary import shipped_vocabulary
 from training.data import augment
 from training.data.examples import Example, MarkedText

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from service.planner.fallback.making.plans import plan_from_text
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary, VocabularyError, shipped_vocabulary
 from tests.planner.test_vocabulary import GROCER, write
 from tests.training.conftest import _byte_level

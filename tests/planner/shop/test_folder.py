@@ -8,7 +8,7 @@ import pytest
 
 from service.planner.shop.folder import ShopFolder, ShopFolderError
 from tests.faults.under_load import fake_server
-from tests.planner.shop.folders import write_folder
+from tests.planner.shop.test_in_shop import write_folder
 from tests.processes import eventually
 from tests.server_process import ServerProcess
 

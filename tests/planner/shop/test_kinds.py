@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from service.planner.fallback.making.in_shop import with_kinds
 
 from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.fallback.reading import readers
@@ -13,8 +12,9 @@ from service.planner.plan import Kind, Part, Plan
 from service.planner.question import Question
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import EVIDENCE_FILE, Certainty, Kinds, plain_words, write_kinds
+from service.planner.shop.kinds_of_plan import Need, with_kinds
 from service.planner.vocabulary import shipped_vocabulary
-from tests.planner.shop.folders import write_folder
+from tests.planner.shop.test_in_shop import write_folder
 from tests.planner.test_caching import Engine, planner, task
 
 CATEGORIES = [("a1", "Hiking Boots"), ("b2", "Rain Boots"), ("c3", "Tents"), ("d4", "Lanterns")]
@@ -40,7 +40,8 @@ def kinds(tmp_path: Path) -> Iterator[Kinds]:
 
 def plan(*queries: str, **fields: object) -> Plan:
     told = Plan.model_validate({"mode": "keyword", "intent": "find_product", "queries": list(queries), **fields})
-    return with_kinds(told, Question.parse(queries[0]), shipped_vocabulary())
+    need = "" if told.facets or told.parts else queries[0]
+    return with_kinds(told, Question.parse(queries[0]), shipped_vocabulary(), Need(need, is_told=bool(need)))
 
 
 def by_rule(query: str) -> Plan:

@@ -7,18 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from service.planner.fallback.making.in_shop import with_kinds
 
 from service.engines.meaning import QuestionMeaning
+from service.planner.completion import plan_from_draft
 from service.planner.fallback.making.needs import need_of
-from service.planner.fallback.making.plans import plan_by_rule, plan_from_draft
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.fallback.reading import readers
 from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
-from service.planner.plan_text import PlanDraft
+from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.shop.folder import ShopFolder, ShopFolderError, read_files, seal
 from service.planner.shop.kinds import Kinds, Thing, write_kinds
+from service.planner.shop.kinds_of_plan import Need, with_kinds
 from service.planner.shop.meanings import (
     GENERAL_FILE,
     KINDS_FILE,
@@ -30,7 +31,7 @@ from service.planner.shop.meanings import (
     write_meanings,
 )
 from service.planner.vocabulary import shipped_vocabulary
-from tests.planner.shop.folders import write_folder
+from tests.planner.shop.test_in_shop import write_folder
 from tests.planner.shop.test_kinds import CATEGORIES, CERTAINTY, NAMES, WORDS
 
 VECTORS = {
@@ -164,9 +165,10 @@ def test_how_near_a_shop_comes_is_the_same_however_many_categories_it_has(folder
     assert few == pytest.approx([0.3, 1.0])
 
 
-def by_model(question: str, meaning: QuestionMeaning | None, intent: str = "out_of_scope") -> Plan:
-    draft = PlanDraft("keyword", intent)
-    return plan_from_draft(draft, Conversation(Question.parse(question)), shipped_vocabulary(), meaning)
+def by_model(text: str, meaning: QuestionMeaning | None) -> Plan:
+    question = Question.parse(text)
+    need = FacetSpan("need", 0, len(question.words) - 1)
+    return plan_from_draft(PlanDraft("keyword", "find_product", marks=[need]), question, shipped_vocabulary(), meaning)
 
 
 def kinds_of(plan: Plan) -> list[str]:
@@ -188,26 +190,14 @@ def test_the_model_counts_where_it_points_among_the_vectors_of_this_shop(folder:
     assert space == space_of(list(VECTORS), np.array(list(VECTORS.values()), np.int8))
     tents = QuestionMeaning(space, (0.0, 0.0, 5.0), 0.0)
     need = "trudge through the puddles"
-    assert kinds_of(by_model(need, None, "find_product")) == ["Rain Boots"]
-    assert kinds_of(by_model(need, tents, "find_product")) == ["Tents"]
-    assert kinds_of(by_model(need, replace(tents, space="0" * 16), "find_product")) == ["Rain Boots"]
+    assert kinds_of(by_model(need, None)) == ["Rain Boots"]
+    assert kinds_of(by_model(need, tents)) == ["Tents"]
+    assert kinds_of(by_model(need, replace(tents, space="0" * 16))) == ["Rain Boots"]
     told = Plan(mode="keyword", intent="find_product", queries=[need])
     follow_up = Question.parse(need, ["hello"])  # a head has learnt from questions of one utterance
-    assert kinds_of(with_kinds(told, follow_up, shipped_vocabulary(), tents)) == ["Rain Boots"]
-
-
-def test_a_need_that_the_model_turns_away_is_searched_where_all_else_says_that_it_is_one(folder: Path) -> None:
-    sure = QuestionMeaning(Kinds(read_files(folder)).space, (0.0, 5.0, 0.0), 5.0)  # the words' odds are 3.5
-    for meaning, intent, kinds in (
-        (sure, "find_product", ["Rain Boots"]),
-        (None, "out_of_scope", []),
-        (replace(sure, odds=0.0), "out_of_scope", []),
-        (replace(sure, direction=(50.0, 50.0, 50.0)), "out_of_scope", []),  # as close to three categories
-        (replace(sure, space="0" * 16), "out_of_scope", []),
-    ):
-        plan = by_model("trudge through the mud", meaning)
-        assert (plan.intent, kinds_of(plan)) == (intent, kinds), meaning
-    assert by_model("where is my order", sure).intent == "order_status"
+    assert kinds_of(with_kinds(told, follow_up, shipped_vocabulary(), Need(need, is_told=True), tents)) == [
+        "Rain Boots"
+    ]
 
 
 def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
@@ -231,26 +221,3 @@ def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
     (folder / KINDS_FILE).unlink()
     with pytest.raises(ShopFolderError, match=KINDS_FILE):
         ShopFolder.load(folder)
-
-
-@pytest.mark.parametrize(
-    ("question", "kinds"),
-    [
-        ("tents or tarps, none of the cheap stuff", ["Tents"]),
-        ("red waterproof tents", ["Tents"]),
-        ("pitch my tent", []),
-        ("who invented tents", []),
-        ("strollers, please", []),  # the shop has none
-    ],
-)
-def test_who_begins_with_a_thing_of_the_shop_is_not_turned_away(folder: Path, question: str, kinds: list[str]) -> None:
-    del folder
-    assert kinds_of(by_model(question, None)) == kinds
-
-
-def test_a_thing_of_an_earlier_question_begins_nothing(folder: Path) -> None:
-    del folder
-    for newest in ("?", "who invented them"):
-        conversation = Conversation(Question.parse(newest, ["tents"]))
-        plan = plan_from_draft(PlanDraft("keyword", "out_of_scope"), conversation, shipped_vocabulary())
-        assert plan.intent == "out_of_scope", newest
