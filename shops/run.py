@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from service.planner.spelling import sounds
 from service.planner.shop.folder import seal
 from service.planner.shop.lexicon import write_lexicon
+from service.planner.spelling import sounds
 from shops.chunks import Chunks, fingerprint, load, save, write_whole
 from shops.counting import Counts
 from shops.enriching import Enricher
