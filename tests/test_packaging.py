@@ -86,7 +86,7 @@ def test_a_file_is_a_part_of_the_lock(file: str) -> None:
 
 
 def test_the_root_requirements_bring_the_service_and_the_cdk() -> None:
-    """`pip install -r requirements.txt` brings PyTorch, too, whose builds differ: a file with one hash needs all of them."""
+    """It names PyTorch, whose builds differ, and pip takes hashes only for all packages or for none."""
     have, lock = locked("requirements.txt"), locked("requirements-dev.txt")
     assert set(direct("service", "torch", "fleet").items()) <= set(have)
     assert not any(hashes for _, hashes in have.values())
@@ -100,7 +100,8 @@ def test_torch_is_named_alone_and_once() -> None:
 
 
 def test_no_file_names_an_index() -> None:
-    for file in (*REPOSITORY.glob("requirements*.txt"), *REPOSITORY.glob("requirements/*.txt"), REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
+    requirements = (*REPOSITORY.glob("requirements*.txt"), *REPOSITORY.glob("requirements/*.txt"))
+    for file in (*requirements, REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
         assert not re.search(r"https?://", file.read_text(encoding="utf-8")), file.name
 
 
