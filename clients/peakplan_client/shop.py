@@ -3,7 +3,6 @@
 It is in SQLite, one for each process, or in PostgreSQL, which many share.
 """
 
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -115,16 +114,14 @@ class Shop:
         self._mapping = mapping
 
     @classmethod
-    def open(cls, cache_dir: str | Path, source: str | Path | None = None) -> Self:
-        """Build the database at first start, whole or not at all, and open it. Raises CatalogueError.
+    def open(cls, cache_dir: str | Path, source: str | Path = catalogue.PRODUCTS) -> Self:
+        """Build the database of a catalogue's file at first start, whole or not at all, and open it.
 
-        `source` is a file; without it the catalogue is the one beside the checkout, or is downloaded.
+        Raises CatalogueError.
         """
-        folder = Path(cache_dir).expanduser()
+        folder, file = Path(cache_dir).expanduser(), Path(source)
         mapping = CatalogueMapping.load(MAPPING)
-        file = catalogue.fetch(folder, source)
-        made_of = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-        database = folder / f"sample-shop-{_SCHEMA_VERSION}-{made_of}.sqlite"
+        database = folder / f"sample-shop-{_SCHEMA_VERSION}-{catalogue.digest(file)}.sqlite"
         if not database.is_file():
             products = (astuple(product) for product in catalogue.read(file))
             build_index(database, _COLUMNS, products, mapping)

@@ -132,8 +132,8 @@ class SampleShop:
         self._opening: asyncio.Future[Any] | None = None
 
     async def open_ahead(self) -> None:
-        """Open the shop before the first search, where nothing has to be downloaded for it."""
-        if self._is_on and await asyncio.to_thread(self._is_at_hand):
+        """Open the shop before the first search."""
+        if self._is_on:
             with contextlib.suppress(_NoAnswerError):  # the first search says why
                 await self._opened()
 
@@ -237,14 +237,6 @@ class SampleShop:
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
             self._opening.add_done_callback(self._has_opened)
         await asyncio.shield(self._opening)
-
-    def _is_at_hand(self) -> bool:
-        if self._url is not None:
-            return True
-        try:
-            return import_module("peakplan_client.catalogue").at_hand(self._cache_dir) is not None
-        except ImportError:
-            return False
 
     def _open(self) -> Any:
         def opened(_: Any) -> Any:

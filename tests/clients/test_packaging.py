@@ -24,6 +24,7 @@ def test_a_wheel_holds_the_package_and_imports_without_the_house(tmp_path: Path)
     (wheel,) = tmp_path.glob("*.whl")
     files = zipfile.ZipFile(wheel).namelist()
     assert {"peakplan_client/py.typed", "peakplan_client/shop.yaml", "peakplan_client/engines/vespa.py"} <= set(files)
+    assert {"peakplan_client/sample/products.jsonl.gz", "peakplan_client/sample/LICENSE"} <= set(files)
     assert all(name.startswith(("peakplan_client/", "peakplan_client-")) for name in files)
 
     code = (
