@@ -1,4 +1,4 @@
-"""What tests were skipped for want of: one table, and with `--whole` a failure where a command would have brought it."""
+"""What tests were skipped for want of: a table, and with `--whole` a failure where a command would have brought it."""
 
 import re
 from collections import defaultdict

@@ -30,7 +30,7 @@ def installation() -> Installation | None:
 
 needs_triton = pytest.mark.skipif(
     installation() is None,
-    reason="tritonserver is not installed (Linux on x86-64, Debian's or Ubuntu's Python): make triton",
+    reason="tritonserver is not installed (Linux on x86-64): make triton",
 )
 
 
