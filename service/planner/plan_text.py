@@ -11,9 +11,10 @@
 
 After a follow-up the line says the whole wish as it now stands: its words are copied from any message of the
 conversation. The intent word is lower-case for a keyword query and capitalised for a conversational one, so mode and
-intent cost one token. The model writes spans in the conversation's own order. "One" to "Four" go on with one of several things, "All" with what holds for all of them, and "Not" refuses. A
-mark says what its words are for: the bound of a price, the least rating, the need behind a wish that names no thing.
-What fewest training rows label comes last: nothing is conditioned on a guess.
+intent cost one token. The model writes spans in the conversation's own order. "One" to "Four" go on with one of several
+things, "All" with what holds for all of them, and "Not" refuses. A mark says what its words are for: the bound of a
+price, the least rating, the need behind a wish that names no thing. What fewest training rows label comes last: nothing
+is conditioned on a guess.
 
 This module knows only the text; `grammar.py` writes what is legal for one conversation, `making` makes the plan.
 """
