@@ -89,6 +89,7 @@ finetune: $(VENV)/test.stamp ## go on from the model FROM= with rows of your own
 
 eval: $(VENV)/test.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.conversations --figure --model $(MODEL)
 	$(BIN)/python -m benchmarks.metamorphic --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 

@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from benchmarks.answers_table import render_answers, render_rated
 from benchmarks.architectures_table import table as architectures_table
+from benchmarks.conversations import render_conversations
 from benchmarks.cost_table import at_full_use, ordinary_peak, planner_sizes, routing
 from benchmarks.first_answer import render as render_first_answer
 from benchmarks.gallery import render as render_gallery
@@ -196,6 +197,7 @@ def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "conversations": lambda: measured("conversations", "make eval", render_conversations),
     "decoding": render_decoding,
     "first_answer": render_first_answer,
     "gallery": render_gallery,
