@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -54,7 +54,6 @@ class Services:
     tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
     batching: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MOST_BATCHES))
     batch_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     outcomes: OutcomeLog | None = None
