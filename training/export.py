@@ -72,7 +72,8 @@ without seeing any dev row or any of the cases that the planner is judged by.
 
 ## Limits
 
-- The model reads English. A question in another language becomes a search for its own words.
+- The model reads English, Spanish, German, French, Italian, Portuguese and Dutch. A question in another language
+  becomes a search for its own words.
 - Facet spans follow QueryNER's labels, on which annotators agree only in part (span F1 0.73 to the adjudicated label).
 - Verticals were learnt from templated questions over the taxonomy and from lists of our own; on real queries they are a
   guess that retrieval should only use for ranking.
@@ -100,6 +101,7 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         "seed": settings.seed,
         "torch": torch.__version__,
         "minutes": minutes,
+        "start": sha256(settings.start / "adapter_model.safetensors") if settings.start is not None else None,
         "data": {path.name: sha256(path) for path in sorted(settings.data.glob("*.jsonl.gz"))},
     }
     card = _CARD.format(

@@ -24,7 +24,7 @@ from service.weights.head_weights import LayoutError
 from service.weights.memory import TooLittleMemoryError
 from service.weights.model_card import MODEL_CARD, ModelCard, ModelFolderError
 from training.bases import check_base, read_base
-from training.data.mix import Mix
+from training.data.mix import REFRESHING, Mix, Shares
 from training.export import export_recipe
 from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument(
         "--vocabulary", type=Path, default=SHIPPED_MODEL, help="the vocabulary.json to learn, or a folder with one"
     )
+    parser.add_argument("--start", type=Path, help="a folder with an adapter to go on from, of the recipe's rank")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument(
         "--scale", type=float, default=1.0, help="0.01 rehearses the whole recipe with a hundredth of the examples"
@@ -65,6 +66,8 @@ def main() -> None:
         output=arguments.output.resolve(),
         vocabulary=arguments.vocabulary.resolve(),
         base=arguments.base.expanduser().resolve() if arguments.base else None,
+        start=arguments.start.resolve() if arguments.start else None,
+        shares=REFRESHING if arguments.start else Shares(),
         seed=arguments.seed,
         processes=len(os.sched_getaffinity(0)),
     )
@@ -101,7 +104,15 @@ def train(settings: TrainingSettings) -> dict[str, float]:
     shutil.copyfile(vocabulary_file(settings.vocabulary), model / FILE_NAME)
     source = partial(Mix, settings.data, settings.shares)
     run = Finetuning(
-        base.folder, base.bos, base.eos, vocabulary, source, settings.adapter, settings.work, settings.seed
+        base.folder,
+        base.bos,
+        base.eos,
+        vocabulary,
+        source,
+        settings.adapter,
+        settings.work,
+        settings.seed,
+        settings.start,
     )
     minutes = make_parts(run, settings, model)
     export_recipe(model, settings, minutes)

@@ -18,12 +18,12 @@ class AdapterSettings:
     alpha: int = 40
     dropout: float = 0.0  # dropout on every linear input would cost a third of a CPU step
     epochs: int = 3
-    batch_tokens: int = 3072
-    learning_rate: float = 6e-4
-    warmup_steps: int = 100
+    batch_tokens: int = 2048
+    learning_rate: float = 8e-4
+    warmup_steps: int = 60
     weight_decay: float = 0.0
     max_gradient_norm: float = 1.0
-    average_decay: float = 0.998  # exponential moving average of the adapter: what is kept is the average
+    average_decay: float = 0.997  # exponential moving average of the adapter: what is kept is the average
     checkpoint_every: int = 100  # steps
 
 
@@ -36,7 +36,7 @@ class HeadSettings:
     batch_size: int = 512  # in positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 16_000  # the tuned model's own plans of these are the training data
+    questions: int = 8000  # the tuned model's own plans of these are the training data
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,7 @@ class TrainingSettings:
     kind_head: KindHeadSettings = field(default_factory=KindHeadSettings)
     worth: WorthSettings = field(default_factory=WorthSettings)
     base: Path | None = None  # a checkpoint's or a model's folder; None: the shipped one
+    start: Path | None = None  # a folder with an adapter of this rank to go on from; None: a new one
     examples: float = 1.0  # the share of the whole recipe's
     source: Callable[[], Source] | None = None  # picklable; None: the mix of the data folder
 

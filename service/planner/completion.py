@@ -16,7 +16,7 @@ from service.planner.queries import distinct, part_queries, plan_queries
 from service.planner.question import Question
 from service.planner.shop import current
 from service.planner.shop.kinds_of_plan import Need, with_kinds
-from service.planner.vocabulary import Vocabulary
+from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 _AROUND = 0.2  # "around 50" is 40 to 60
 _MOST_STARS = 5
@@ -40,6 +40,8 @@ def plan_from_draft(
         vocabulary: of the model.
         meaning: what the model's kind head made of the question, where it has one.
     """
+    if current.SHOPS:
+        draft = _in_shop(draft, question, vocabulary)
     intent = vocabulary.intents[draft.intent]
     plan = Plan(mode=cast(Mode, draft.mode), intent=draft.intent)
     if intent.sources == ():
@@ -48,8 +50,6 @@ def plan_from_draft(
     plan = plan.model_copy(update={"sources": sources})
     if draft.foreign or not intent.products:
         return plan.model_copy(update={"queries": [question.text]})
-    if current.SHOPS:
-        draft = replace(draft, spans=[_in_shop(span, question, vocabulary) for span in draft.spans])
     plan = plan.model_copy(update=_product_fields(draft, question))
     if not current.SHOPS:
         return plan
@@ -58,8 +58,20 @@ def plan_from_draft(
     return with_kinds(plan, question, vocabulary, Need(" ".join(told).lower(), is_told=is_need), meaning)
 
 
-def _in_shop(span: FacetSpan, question: Question, vocabulary: Vocabulary) -> FacetSpan:
-    """Return a span under the facet that its words surely are in the shop."""
+def _in_shop(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> PlanDraft:
+    """Return a draft whose spans have the facets that their words surely are in the shop.
+
+    A question that is a name of the shop and nothing else looks for it: "google" is no small talk where it is a brand.
+    """
+    own = question.own_words
+    name = current.name_of([word.text for word in own])
+    if name and name.facet in vocabulary.facets and not vocabulary.intents[draft.intent].products:
+        first = len(question.words) - len(own)
+        return PlanDraft("keyword", DEFAULT_INTENT, spans=[FacetSpan(name.facet, first, len(question.words) - 1)])
+    return replace(draft, spans=[_under_its_facet(span, question, vocabulary) for span in draft.spans])
+
+
+def _under_its_facet(span: FacetSpan, question: Question, vocabulary: Vocabulary) -> FacetSpan:
     name = current.name_of([question.words[index].text for index in span.indices])
     if name is None or name.facet == span.facet or name.facet not in vocabulary.facets:
         return span

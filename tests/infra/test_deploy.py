@@ -23,9 +23,7 @@ from tests.infra.moto_server import MotoServer
 
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
 
-pytestmark = pytest.mark.skipif(
-    not CDK.exists(), reason="the CDK CLI is not installed: `make test` does, or `npm ci` by hand"
-)
+pytestmark = pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: npm ci")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tests.infra.moto_server import MotoServer, running_moto
 
 pytestmark = [
     pytest.mark.slow,  # a rehearsal and four synths
-    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: `make test` does, or `npm ci` by hand"),
+    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: npm ci"),
     pytest.mark.skipif(
         not (REPOSITORY_ROOT / ".git").exists(), reason="this is no git checkout: clone the repository to run it"
     ),

@@ -18,8 +18,8 @@ from tests.infra.standing_fleet import standing
 
 pytestmark = [
     pytest.mark.slow,  # a fleet of its own, and some sixty starts of the CLI
-    pytest.mark.skipif(not CLI.exists(), reason="the AWS CLI is not installed: `make aws-cli` does"),
-    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: `make test` does, or `npm ci` by hand"),
+    pytest.mark.skipif(not CLI.exists(), reason="the AWS CLI is not installed: make aws-cli"),
+    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: npm ci"),
 ]
 
 RUNBOOKS, EVENT_DAY = sorted(Path("docs/runbooks").glob("*.md")), Path("docs/event-day.md")

@@ -955,7 +955,7 @@ export interface components {
         };
         /**
          * Options
-         * @description The first options, best first, with `notes`, `nothing`, `nearest` and `reason` as in a search of the shop.
+         * @description The first options, best first; `notes` to `reason` as in a search of the shop.
          *
          *     `milliseconds` is the time from the request's first byte to them.
          */
@@ -975,6 +975,11 @@ export interface components {
              * @default false
              */
             nothing?: boolean;
+            /**
+             * Missing
+             * @default []
+             */
+            missing?: string[];
             /**
              * Nearest
              * @default []

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.planner.fallback.making.completion import complete_plan
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
 from service.planner.plan_text import parse
 from service.planner.question import Question
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import questions, random_walk
 
@@ -119,7 +119,7 @@ def test_refusals(query: str, text: str, facets: dict[str, Any], exclude: dict[s
 
 
 def test_several_things_share_what_holds_for_all_and_have_their_own_price() -> None:
-    text = " Find And Type desk And Type lamp All Audience kids Any"
+    text = " Find One Type desk Two Type lamp All Audience kids Any"
     plan = plan_of(text, "a desk under 200 euros and a lamp under 50 for kids")
     assert [part.facets for part in plan.parts] == [
         {"type": ["desk"], "audience": ["kids"]},
@@ -131,25 +131,25 @@ def test_several_things_share_what_holds_for_all_and_have_their_own_price() -> N
 
 
 def test_what_one_part_refuses_another_may_want() -> None:
-    plan = plan_of(" find And Type coat Not Type hat And Type hat Any", "coat no hat hat")
+    plan = plan_of(" find One Type coat Not Type hat Two Type hat Any", "coat no hat hat")
     assert [part.queries for part in plan.parts] == [["coat"], ["hat"]]
-    plan = plan_of(" find Not Type hat And Type coat And Type hat Any", "no hat, coat and hat")
+    plan = plan_of(" find Not Type hat One Type coat Two Type hat Any", "no hat, coat and hat")
     assert [bool(part.queries) for part in plan.parts] == [True, True]
-    plan = plan_of(" find Not Color red And Color red Type coat And Type hat Any", "no red, red coat and hat")
+    plan = plan_of(" find Not Color red One Color red Type coat Two Type hat Any", "no red, red coat and hat")
     assert [part.queries for part in plan.parts] == [["coat"], ["hat"]], "what no part refuses, all refuse"
 
 
 @pytest.mark.parametrize(
     ("query", "text", "queries"),
     [
-        ("printer ink hp 305 and a ream of a4", " find And Type printer ink And Type ream Any",
+        ("printer ink hp 305 and a ream of a4", " find One Type printer ink Two Type ream Any",
          ["printer ink hp 305", "ream a4"]),
-        ("shampoo for curly hair and a comb", " find And Type shampoo And Type comb Any",
+        ("shampoo for curly hair and a comb", " find One Type shampoo Two Type comb Any",
          ["shampoo curly hair", "comb"]),
-        ("guitar strap and picks please", " find And Type guitar strap And Type picks Any", ["guitar strap", "picks"]),
-        ("kindle paperwhite or kobo for reading?", " Compare And Brand kindle And Brand kobo Any",
+        ("guitar strap and picks please", " find One Type guitar strap Two Type picks Any", ["guitar strap", "picks"]),
+        ("kindle paperwhite or kobo for reading?", " Compare One Brand kindle Two Brand kobo Any",
          ["kindle paperwhite", "kobo"]),
-        ("pampers against huggies, which is best", " compare And Brand pampers And Brand huggies And Brand which Any",
+        ("pampers against huggies, which is best", " compare One Brand pampers Two Brand huggies Three Brand which Any",
          ["pampers", "huggies"]),
     ],
 )  # fmt: skip
@@ -160,8 +160,8 @@ def test_a_part_is_searched_for_in_the_shoppers_words(query: str, text: str, que
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("strap and picks both in red", " find And Type strap And Type picks Color red Any"),
-        ("strap and picks, both for a 2012 focus", " find And Type strap And Type picks And Feature 2012 focus Any"),
+        ("strap and picks both in red", " find One Type strap Two Type picks Color red Any"),
+        ("strap and picks, both for a 2012 focus", " find One Type strap Two Type picks Three Feature 2012 focus Any"),
     ],
 )
 def test_what_is_said_of_both_is_shared(query: str, text: str) -> None:
@@ -172,7 +172,7 @@ def test_what_is_said_of_both_is_shared(query: str, text: str) -> None:
 
 
 def test_one_price_at_the_end_is_for_all_things() -> None:
-    plan = plan_of(" find And Type desk And Type lamp Any", "desk and lamp under 50")
+    plan = plan_of(" find One Type desk Two Type lamp Any", "desk and lamp under 50")
     assert [part.price.max for part in plan.parts] == [50, 50]
     assert plan.price.max == 50
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from service.planner.question import Question
 from service.planner.fallback.reading.conversation import Conversation
+from service.planner.question import Question
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import service.planner.fallback.reading
-from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
-from service.planner.plan import Plan
-from service.planner.question import Question
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.fallback.reading.conversation import Conversation
 from service.planner.fallback.reading.en.reader import ENGLISH
 from service.planner.fallback.reading.language_data import LanguageData
 from service.planner.fallback.reading.phrase_reader import PhraseReader
 from service.planner.fallback.reading.readers import READERS, reader_of
+from service.planner.plan import Plan
+from service.planner.question import Question
 from service.planner.text import plain_number
 from service.planner.vocabulary import shipped_vocabulary
 
@@ -59,11 +59,6 @@ def test_a_number_that_replaces_another_keeps_its_unit_in_the_query_alone() -> N
 
 def test_a_lone_accent_is_a_word_like_any_other() -> None:
     assert plan("zapatos \u0301 rojos de menos de 50 euros", locale="es-ES").price.max == 50.0
-
-
-def test_the_model_s_plan_is_completed_as_the_rules_is() -> None:
-    said = conversation("zapatillas nike talla 42, no blancas, menos de 80 euros")
-    assert plan_from_text(" find Foreign\n", said, shipped_vocabulary()) == plan_by_rule(said, shipped_vocabulary())
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import example, given
 
 from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading.conversation import Conversation
+from service.planner.fallback.rules.draft import draft_by_rule
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
 from service.planner.question import Question
-from service.planner.fallback.reading.conversation import Conversation
-from service.planner.fallback.rules.draft import draft_by_rule
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import questions
 
