@@ -36,7 +36,7 @@ class HeadSettings:
     batch_size: int = 512  # in positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 8000  # the tuned model's own plans of these are the training data
+    questions: int = 5000  # the tuned model's own plans of these are the training data
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class TreeSettings:
 class KindHeadSettings:
     """How many texts the kind head learns from at most: needs, those that name things, those about no product."""
 
-    needs: int = 24_000
-    named: int = 8000
+    needs: int = 12_000
+    named: int = 4000
     turned_away: int = 2500
 
     @property
@@ -103,10 +103,10 @@ class WorthSettings:
     The network of a model folder `start`, where given, is kept: only what it says of the new model is bounded anew.
     """
 
-    conversations: int = 4000  # turns that writers labelled
-    asked: int = 2500  # whose intent alone is known
+    conversations: int = 1500  # turns that writers labelled
+    asked: int = 500  # whose intent alone is known
     cases: int = 10_000
-    others: int = 50_000  # that are read, not planned
+    others: int = 10_000  # that are read, not planned
     start: Path | None = None
 
 
