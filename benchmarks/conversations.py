@@ -36,6 +36,7 @@ ROWS: Final = Path(__file__).with_name("rows")
 FIGURE: Final = Path("docs/figures/conversations.json")
 SETS: Final = {  # of fresh writers, on whose rows nothing was trained or tuned
     "t1": "English conversations",
+    "t5": "English conversations of a marketplace",
     "t4": "a sale day's English questions and conversations",
     "t3-es": "Spanish conversations",
     "t3-de": "German conversations",
@@ -261,7 +262,7 @@ def render_conversations(figure: Json) -> str:
             f"| {what} | {first['turns'] + later['turns']} | {first['whole']:.2f} | {later['whole']:.2f} "
             f"[{low:.2f}, {high:.2f}] | {_harm(model):.3f} | {rules['later']['whole']:.2f} | {_harm(rules):.3f} |"
         )
-    return "\n".join([*rows, "", provenance(figure, "rows of three fresh writers, asked once")])
+    return "\n".join([*rows, "", provenance(figure, "rows of four fresh writers, asked once")])
 
 
 def _harm(figure: Json) -> float:
