@@ -21,7 +21,7 @@ from service.settings.experiments import ExperimentSettings
 from tests.faults.under_load import fake_server
 from tests.processes import eventually
 from tests.server_process import ServerProcess
-from tests.shop_folder import write_folder
+from tests.planner.shop.test_in_shop import write_folder
 from value.reading import sums
 from value.report import report
 
