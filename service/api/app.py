@@ -136,6 +136,9 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     request_ids = RequestIds(secret, cell=settings.cell)
     sessions = Sessions(secret, settings.outcomes.salt_days)
     trial = experiment(settings.experiment, sessions, shops.of_arms)
+    folder = settings.shop_dir and settings.shop_dir.absolute()
+    url = settings.shop_url if folder else settings.sample_shop_url
+    shop = SampleShop(settings.cache_dir, is_on=settings.sample_shop, url=url, folder=folder)
     return Services(
         pool=pool,
         planner=caching,
@@ -149,7 +152,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         reloader=Reloader(
             pool,
             lambda: source or settings_source(settings),
-            partial(_read_model, settings, planner, router, trial),
+            partial(_read_model, settings, planner, router, trial, shop),
             partial(replica_engine, settings),
         ),
         deadline_ms=settings.deadline_ms,
@@ -162,7 +165,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         events=event_keeper(settings.outcomes, sessions, request_ids, metrics),
         experiment=trial,
         request_ids=request_ids,
-        shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop, url=settings.sample_shop_url),
+        shop=shop,
     )
 
 
@@ -183,7 +186,9 @@ def _batch_planner(
     return CachingPlanner(planner, lambda: pool.version, BorrowedPlanCache(memory), None, refusal, router)
 
 
-def _read_model(settings: Settings, planner: Planner, router: Router, trial: Experiment | None) -> Callable[[], None]:
+def _read_model(
+    settings: Settings, planner: Planner, router: Router, trial: Experiment | None, shop: SampleShop
+) -> Callable[[], None]:
     """Read what planning must know of the settings' model; what is returned makes it known. Raises EngineError."""
     vocabulary, scorer = settings_vocabulary(settings), settings_scorer(settings)
     shops = Shops.load(settings)
@@ -191,6 +196,7 @@ def _read_model(settings: Settings, planner: Planner, router: Router, trial: Exp
     def adopt() -> None:
         planner.vocabulary, router.scorer = vocabulary, scorer
         shops.use()
+        shop.renew()
         if trial is not None:
             trial.shops = shops.of_arms
 

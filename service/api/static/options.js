@@ -1,6 +1,6 @@
 // The first three products for a question, each with what of the shopper's wishes it meets.
 
-import { element, milliseconds, unseen } from "./dom.js";
+import { element, milliseconds, money, unseen } from "./dom.js";
 
 const LISTS = [
   ["met", "accepted", "has it"],
@@ -41,7 +41,7 @@ function card(option) {
     "li",
     {},
     element("h3", {}, option.name),
-    element("p", { class: "price" }, option.price.toLocaleString("en", { style: "currency", currency: "USD" })),
+    element("p", { class: "price" }, money(option)),
     element("p", { class: "category" }, option.category),
     wishes.length > 0 ? element("ul", { class: "wishes" }, wishes) : null,
   );
