@@ -19,7 +19,7 @@ from service.api.batches import router as batches_router
 from service.api.callers import Callers
 from service.api.experiment import ANSWER_HEADER, SHOPPER_HEADER, Experiment
 from service.api.fast_lane import FastLane
-from service.api.hosts import AllowedHosts
+from service.api.hosts import AllowedHosts, RefusedOrigins
 from service.api.keeping import event_keeper, experiment, outcome_log
 from service.api.middleware import JsonBody, RequestContext
 from service.api.observation import OUTCOMES_PATH, PLAN_PATH, Observer
@@ -271,9 +271,8 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         local=LOCAL_PATHS,
     )
     allowed = settings.http.allowed_origins
-    hosts = AllowedHosts(
-        _with_cors(access, allowed) if allowed else access, settings.http.host_names, bound_to=settings.host
-    )
+    origins = RefusedOrigins(_with_cors(access, allowed) if allowed else access, allowed)
+    hosts = AllowedHosts(origins, settings.http.host_names, bound_to=settings.host)
     routes = (*api.routes, *(route for each in routers for route in each.routes))
     paths = {route.path for route in routes if isinstance(route, Route)}
     return RequestContext(hosts, services.observer, services.drain, services.request_ids, paths=paths)

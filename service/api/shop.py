@@ -1,6 +1,7 @@
 """The shop: searched with a question's plan and, beside it, with the shopper's words alone.
 
-It has the products of the shop folder that is set, or else those of the client package's sample catalogue. Where the package or its catalogue is missing, the answer says so.
+It has the products of the shop folder that is set, or else those of the client package's sample catalogue. Where the
+package is missing, the answer says so.
 """
 
 import asyncio
