@@ -13,7 +13,7 @@ const NUMBERS = ["No", "One", "Two", "Three"];
 /** The heading above the options: what is not there comes before what is near it. */
 export function optionsTitle({ options, nothing, missing = [] }) {
   if (nothing) return missing.length > 0 ? `Not found: ${missing.join(", ")}` : "Nothing of that kind";
-  const good = options.every(({ unmet }) => unmet.length === 0) ? "good " : "";
+  const good = missing.length === 0 && options.every(({ unmet }) => unmet.length === 0) ? "good " : "";
   return `${NUMBERS[options.length]} ${good}option${options.length === 1 ? "" : "s"}`;
 }
 
