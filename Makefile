@@ -87,10 +87,9 @@ train: $(VENV)/test.stamp ## make a model from DATA=../shared/data (restartable;
 finetune: $(VENV)/test.stamp ## go on from the model FROM= with rows of your own, DATA=my.jsonl, into OUTPUT=models/mine
 	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)") $(OPTIONS)
 
-eval: $(VENV)/test.stamp ## quality on dev questions of DATA into docs/figures/quality.json, what each rule is worth into rules.json
+eval: $(VENV)/test.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
-	$(BIN)/python -m benchmarks.plans --questions 0 --write build/plans.jsonl --data $(DATA) --model $(MODEL)
-	$(BIN)/python -m benchmarks.rules --plans build/plans.jsonl --cases $(DATA)/../behaviour/cases.jsonl --model $(MODEL)
+	$(BIN)/python -m benchmarks.conversations --figure --model $(MODEL)
 	$(BIN)/python -m benchmarks.metamorphic --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 

@@ -29,7 +29,7 @@ from benchmarks.kinds_table import render_kinds
 from benchmarks.retrieval import DEPTH, SECONDS, Case, all_cases, ndcg
 from service.planner.plan import MAX_KINDS, Plan
 from service.planner.question import Question
-from service.planner.shop.folder import ShopFolder
+from service.planner.shop.folder import ShopFolder, read_files
 from service.planner.shop.kinds import Certainty, Kinds, Thing, write_kinds
 from service.planner.shop.lexicon import Lexicon
 from service.planner.shop.meanings import GENERAL_VECTORS, write_meanings
@@ -152,7 +152,7 @@ def microseconds() -> tuple[float, float]:
         vectors = np.random.default_rng(0).integers(-127, 127, (_WORDS, _SIZE)).astype(np.int8)
         of_kinds = np.random.default_rng(1).standard_normal((_MANY, _SIZE)).astype(np.float32) / _SIZE**0.5
         write_meanings(folder, list(told), vectors, of_kinds, general=np.load(GENERAL_VECTORS))
-        kinds, taken, needing = Kinds(folder), list[float](), list[float]()
+        kinds, taken, needing = Kinds(read_files(folder)), list[float](), list[float]()
         for number in range(2 * _TIMED):
             query = " ".join(f"word{chance.randrange(_WORDS)}" for _ in range(8))
             thing = Thing(query, (), query) if number % 2 else Thing(query)

@@ -40,8 +40,8 @@ def _makers() -> dict[str, Callable[[Any], object]]:
 
     vocabulary = Vocabulary.load(HERE / "models" / "qp-smollm2-135m")
     try:
-        from service.planner.making.plans import plan_by_rule
-        from service.planner.reading.conversation import Conversation
+        from service.planner.fallback.making.plans import plan_by_rule
+        from service.planner.fallback.reading.conversation import Conversation
     except ImportError:  # a tree from before the planner's rooms
         closed, fallback = (import_module(f"service.planner.{name}") for name in ("closed", "fallback"))
         return {"reading": closed.Closed, "rules": lambda asked: fallback.fallback_plan(asked, vocabulary)}

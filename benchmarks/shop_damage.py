@@ -20,7 +20,7 @@ from typing import Any
 from peakplan_client import catalogue
 from peakplan_client.catalogue import Product
 
-from service.planner.reading.en.lists import COLORS, MATERIALS
+from service.planner.fallback.reading.en.lists import COLORS, MATERIALS
 from shops.run import Task, learn
 from shops.texts import key, measure, tokens
 

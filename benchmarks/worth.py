@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from service.api.app import replica_pool, settings_vocabulary
 from service.engines.protocol import EngineError
-from service.planner.making.plans import plan_by_rule
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planner
 from service.planner.worth.differing import differ

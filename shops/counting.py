@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from service.planner.reading.en.lists import FUNCTION_WORDS
+from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
 from shops.products import Product
 from shops.texts import key, singular, tokens
 

@@ -6,7 +6,7 @@ from math import log
 from statistics import median
 from typing import Any, Final
 
-from service.planner.reading.en.spelling import is_known
+from service.planner.spelling import is_known
 from shops.counting import heads
 from shops.lexicon import Learnt
 from shops.products import Product

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from service.planner.reading.en.facets import KIND_OF
-from service.planner.reading.en.spelling import edits, is_known
-from service.planner.reading.en.spelling import words as word_list
+from service.planner.fallback.reading.en.facets import KIND_OF
+from service.planner.spelling import edits, is_known
+from service.planner.spelling import words as word_list
 from shops.counting import Counts, Path, by_first
 from shops.facets import NAMED, facet_of_field, words_of_code
 from shops.texts import key, measure, tokens

@@ -9,7 +9,7 @@ import yaml
 from peakplan_client.mapping import CatalogueMapping, normal
 from peakplan_client.wording import kind_groups
 
-from service.planner.reading.en.spelling import words as word_list
+from service.planner.spelling import words as word_list
 from shops.counting import Path, by_first
 from shops.facets import facet_of_field, words_of_code
 from shops.lexicon import Learnt, category_id

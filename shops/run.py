@@ -13,9 +13,9 @@ from typing import Any
 from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.shop import DATABASE
 
-from service.planner.reading.en.spelling import sounds
 from service.planner.shop.folder import seal
 from service.planner.shop.lexicon import write_lexicon
+from service.planner.spelling import sounds
 from shops.chunks import Chunks, fingerprint, load, save, write_whole
 from shops.counting import Counts
 from shops.enriching import Enricher

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Final
 
-from service.planner.reading.en.spelling import distance, edits, is_known
+from service.planner.spelling import distance, edits, is_known
 from shops.texts import key, measure
 
 _RARER: Final = 8  # times rarer than the right spelling, at least

@@ -57,7 +57,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _as_no_conversation() -> None:
     """What one test's conversation had looked up is not the next one's: a request has a context of its own."""
-    from service.planner.reading.en.spelling import LOOKED_UP  # what the fleet's tests alone do without
+    from service.planner.spelling import LOOKED_UP  # what the fleet's tests alone do without
 
     LOOKED_UP.set(None)
 

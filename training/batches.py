@@ -10,40 +10,53 @@ from torch.nn import functional
 
 from training.data.examples import IGNORED, EncodedExample
 
-_BATCHES_A_BUCKET = 24
+_BUCKET = 1024  # examples
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch: tokens and targets [B, T] (right-padded), mask [B, T] true where a token is."""
+    """A batch: tokens, targets and positions [B, T], right-padded; mask [B, 1, T, T], 0 where a token may attend."""
 
     tokens: Tensor
     targets: Tensor
+    positions: Tensor
     mask: Tensor
 
     def to(self, device: torch.device) -> "Batch":
-        return Batch(self.tokens.to(device), self.targets.to(device), self.mask.to(device))
+        return Batch(self.tokens.to(device), self.targets.to(device), self.positions.to(device), self.mask.to(device))
 
 
 def collate(examples: Sequence[EncodedExample], padding: int) -> Batch:
-    """Right-pad examples to the length of the longest."""
+    """Right-pad examples to the length of the longest. A plan sees what was said before it, and itself."""
     length = max(len(example.tokens) for example in examples)
     tokens = torch.full((len(examples), length), padding)
     targets = torch.full((len(examples), length), IGNORED)
+    positions = torch.zeros((len(examples), length), dtype=torch.long)
+    segments = torch.full((len(examples), length), -1)
     for row, example in enumerate(examples):
-        tokens[row, : len(example.tokens)] = torch.tensor(example.tokens)
-        targets[row, : len(example.targets)] = torch.tensor(example.targets)
-    lengths = torch.tensor([len(example.tokens) for example in examples])
-    return Batch(tokens, targets, torch.arange(length)[None, :] < lengths[:, None])
+        size = len(example.tokens)
+        tokens[row, :size] = torch.tensor(example.tokens)
+        targets[row, :size] = torch.tensor(example.targets)
+        positions[row, :size] = torch.tensor(example.positions)
+        segments[row, :size] = torch.tensor(example.segments)
+    asking, asked = segments[:, :, None], segments[:, None, :]
+    sees = ((asked == 0) | (asked == asking)) & torch.ones(length, length, dtype=torch.bool).tril()
+    mask = torch.zeros(sees.shape).masked_fill(~sees, torch.finfo(torch.float32).min)
+    return Batch(tokens, targets, positions, mask[:, None])
 
 
 def batches(examples: Sequence[EncodedExample], size: int, rng: random.Random) -> Iterator[Sequence[EncodedExample]]:
-    """Yield shuffled batches of similar lengths: sorted inside buckets, then the batches are shuffled."""
+    """Yield shuffled batches of similar lengths and at most `size` tokens, padding counted, or of one example."""
     made: list[Sequence[EncodedExample]] = []
-    span = size * _BATCHES_A_BUCKET
-    for start in range(0, len(examples), span):
-        bucket = sorted(examples[start : start + span], key=lambda example: len(example.tokens))
-        made += [bucket[index : index + size] for index in range(0, len(bucket), size)]
+    for start in range(0, len(examples), _BUCKET):
+        bucket = sorted(examples[start : start + _BUCKET], key=lambda example: len(example.tokens))
+        batch: list[EncodedExample] = []
+        for example in bucket:
+            if batch and (len(batch) + 1) * len(example.tokens) > size:
+                made.append(batch)
+                batch = []
+            batch.append(example)
+        made.append(batch)
     rng.shuffle(made)
     yield from made
 

@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM
 from service.planner.vocabulary import Vocabulary
 from service.weights.tokenizer_file import read_tokenizer
 from training.batches import Batch, batches, collate, plan_loss
-from training.data.examples import IGNORED, EncodedExample, encode, target_sets, within
+from training.data.examples import IGNORED, EncodedExample, encode_turns, target_sets, within
 from training.data.mix import Source
 from training.processes import run_processes
 from training.settings import AdapterSettings
@@ -132,14 +132,18 @@ def _start(settings: AdapterSettings, base: Path, before: Path | None, device: t
 
 def _all_batches(run: Finetuning, tokenizer: Tokenizer) -> Iterator[tuple[int, int, Sequence[EncodedExample]]]:
     """Yield (step, total steps, examples of the batch) over all epochs, the same for the same seed."""
-    source, size = run.source(), run.adapter.batch_size
+    source, size = run.source(), run.adapter.batch_tokens
     step = 0
     for epoch in range(run.adapter.epochs):
         rng = random.Random(f"{run.seed}/adapter/{epoch}")
-        known = (within(example, run.vocabulary) for example in source.epoch(rng))
-        encoded = [encode(one, tokenizer, run.vocabulary, run.bos, run.eos) for one in known if one is not None]
-        total = step + math.ceil(len(encoded) / size) * (run.adapter.epochs - epoch)
-        for examples in batches(encoded, size, rng):
+        encoded = []
+        for dialogue in source.epoch(rng):
+            turns = [known for turn in dialogue if (known := within(turn, run.vocabulary)) is not None]
+            if turns:
+                encoded.append(encode_turns(turns, tokenizer, run.vocabulary, run.bos, run.eos))
+        drawn = list(batches(encoded, size, rng))
+        total = step + len(drawn) * (run.adapter.epochs - epoch)
+        for examples in drawn:
             yield step, total, examples
             step += 1
 
@@ -152,7 +156,10 @@ def _train_step(
     device_type = batch.tokens.device.type
     with torch.autocast(device_type, dtype=torch.bfloat16):
         causal = run.model.get_base_model()
-        hidden = causal.model(input_ids=batch.tokens, attention_mask=batch.mask.long(), use_cache=False)
+        mask = batch.mask.to(torch.bfloat16)
+        hidden = causal.model(
+            input_ids=batch.tokens, attention_mask=mask, position_ids=batch.positions, use_cache=False
+        )
         supervised = batch.targets != IGNORED
         logits = causal.lm_head(hidden.last_hidden_state[supervised])  # [P, V]
     loss = plan_loss(logits, batch.targets[supervised], sets)

@@ -11,9 +11,9 @@ from service.api.answers import event_schemas
 from service.api.models import Problem
 from service.api.problems import REFERENCE
 from service.events.model import OwnEvent
-from service.planner.making.plans import plan_by_rule
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 
 _QUESTION = "waterproof hiking boots but not leather, under $120"

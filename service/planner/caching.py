@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import EngineError
-from service.planner.making.plans import plan_from_text
+from service.planner.completion import plan_from_text
 from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
@@ -198,5 +198,5 @@ def _memorable(planned: Planned) -> CachedPlanText:
 def _cached_plan(remembered: CachedPlanText, task: PlanTask) -> Planned:
     """Build a cached plan. Raises ValueError (PlanTextError) when it is not valid for this question."""
     meaning = QuestionMeaning.unpacked(remembered.meaning)
-    plan = plan_from_text(remembered.text, task.conversation, task.vocabulary, meaning)
+    plan = plan_from_text(remembered.text, task.question, task.vocabulary, meaning)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)

@@ -9,9 +9,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from service.planner.reading.phrases import Offer, Sort, SpokenPrice
-
 Mode = Literal["keyword", "conversational"]
+Sort = Literal["relevance", "price_asc", "price_desc", "rating", "newest", "best_selling"]
+Offer = Literal["in_stock", "on_sale", "free_shipping", "fast_delivery"]
 VERSION = 2  # of the plan's shape; logs and traces name it
 MAX_QUERIES = 3
 MAX_PARTS = 4
@@ -45,11 +45,6 @@ class Price(_Shape):
     min: float | None = Field(default=None, ge=0)
     max: float | None = Field(default=None, ge=0)
     currency: str | None = Field(default=None, pattern="^[A-Z]{3}$")
-
-    @classmethod
-    def said(cls, phrase: SpokenPrice) -> Self:
-        """Return what a phrase says."""
-        return cls(min=phrase.min, max=phrase.max, currency=phrase.currency)
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -1,35 +1,44 @@
-"""Plan text: the compact line that the model writes, and its exact meaning.
+"""Plan text, version 3: the compact line that the model writes, and its exact meaning.
 
-    find Type running shoes Not Brand nike Sports
-    Find And Type tent And Type sleeping bag All Audience kids Sports
+    find Color red Type running shoes Max under $80 Not Material leather Low Fashion
+    Find One Type tent Two Type sleeping bag Max at most 60 All Audience kids Sports
     Ask reviews answers Type hiking boots Fashion
     status
 
-    text = INTENT-WORD                                    for intents that are not about products
-         | INTENT-WORD SOURCE* span* VERTICAL-WORD
-    span = ["And" | "All"] ["Not"] FACET-WORD words
+    text  = INTENT-WORD                                            for intents that are not about products
+          | INTENT-WORD SOURCE* span* [SORT-WORD] OFFER-WORD* VERTICAL-WORD
+    span  = [PART-WORD] (["Not"] FACET-WORD | MARK-WORD) words
 
-The intent word is lower-case for a keyword query and capitalised for a conversational one, so mode and intent cost one
-token. Spans follow the question's own order and never overlap, so most words after a facet word are forced. "And"
-begins one of several things, "All" goes back to what holds for all of them, "Not" refuses. What most training rows
-label comes first and the vertical, which few label, last: nothing is conditioned on a guess. Prices, ratings, sorts and
-offers are read by rule (`reading`) and cost no tokens.
+After a follow-up the line says the whole wish as it now stands: its words are copied from any message of the
+conversation. The intent word is lower-case for a keyword query and capitalised for a conversational one, so mode and
+intent cost one token. The model writes spans in the conversation's own order. "One" to "Four" go on with one of several
+things, "All" with what holds for all of them, and "Not" refuses. A mark says what its words are for: the bound of a
+price, the least rating, the need behind a wish that names no thing. What fewest training rows label comes last: nothing
+is conditioned on a guess.
 
-This module knows only the text; `grammar.py` writes what is legal for one question, `making` makes the plan.
+This module knows only the text; `grammar.py` writes what is legal for one conversation, `making` makes the plan.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from service.planner.question import Question
 from service.planner.vocabulary import (
     FOREIGN_WORD,
+    MARK_WORDS,
     NO_VERTICAL_WORD,
-    PART_WORD,
+    OFFER_WORDS,
+    PART_WORDS,
     REFUSED_WORD,
     SHARED_WORD,
+    SORT_WORDS,
     Vocabulary,
 )
+
+_MARK_OF_WORD: Final = {word: mark for mark, word in MARK_WORDS.items()}
+_SORT_OF_WORD: Final = {word: sort for sort, word in SORT_WORDS.items()}
+_OFFER_OF_WORD: Final = {word: offer for offer, word in OFFER_WORDS.items()}
 
 
 class PlanTextError(ValueError):
@@ -40,7 +49,8 @@ class PlanTextError(ValueError):
 class FacetSpan:
     """Words `first` to `last` (inclusive indices into `Question.words`) named as a value of `facet`.
 
-    `part` is 1, 2, … for one of several things, and 0 for what holds for the whole question.
+    `facet` may also be a mark (`vocabulary.MARK_WORDS`): the words then say a price, a rating or a need. `part` is
+    1 to 4 for one of several things, and 0 for what holds for the whole question.
     """
 
     facet: str
@@ -56,9 +66,10 @@ class FacetSpan:
 
 @dataclass(slots=True)
 class PlanDraft:
-    """The meaning of plan text, before the closed phrases are read and search queries are derived.
+    """The meaning of plan text, before numbers are parsed and search queries are written.
 
-    `foreign` is true for a question in a language that the model does not read; it has no spans and no vertical.
+    `spans` name values of facets, `marks` prices, ratings and needs. `foreign` is true for a question in a language
+    that the model does not read; it has no spans and no vertical.
     """
 
     mode: str
@@ -67,6 +78,9 @@ class PlanDraft:
     spans: list[FacetSpan] = field(default_factory=list)
     vertical: str | None = None
     foreign: bool = False
+    marks: list[FacetSpan] = field(default_factory=list)
+    sort: str = "relevance"
+    offers: list[str] = field(default_factory=list)
 
 
 def intent_word(draft: PlanDraft, vocabulary: Vocabulary) -> str:
@@ -82,6 +96,26 @@ def source_words(draft: PlanDraft, vocabulary: Vocabulary) -> list[str]:
     return [word for source in draft.sources if (word := vocabulary.sources[source].word)]
 
 
+def span_words(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Iterator[str]:
+    """Yield the words of spans and marks, in the conversation's order."""
+    part = 0
+    for span in sorted((*draft.spans, *draft.marks), key=lambda span: span.first):
+        if span.part != part:
+            part = span.part
+            yield PART_WORDS[part - 1] if part else SHARED_WORD
+        if span.refused:
+            yield REFUSED_WORD
+        yield MARK_WORDS.get(span.facet) or vocabulary.facets[span.facet].word
+        yield from (word.text for word in question.words[span.first : span.last + 1])
+
+
+def closing_words(draft: PlanDraft) -> Iterator[str]:
+    """Yield the words of sort and offers."""
+    if draft.sort in SORT_WORDS:
+        yield SORT_WORDS[draft.sort]
+    yield from (word for offer, word in OFFER_WORDS.items() if offer in draft.offers)
+
+
 def vertical_word(draft: PlanDraft, vocabulary: Vocabulary) -> str:
     """Return the last word of plan text."""
     if draft.foreign:
@@ -94,21 +128,10 @@ def render(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> str:
     words = [intent_word(draft, vocabulary)]
     if vocabulary.intents[draft.intent].products:
         words += source_words(draft, vocabulary)
-        words += _span_words(draft.spans, question, vocabulary)
+        words += span_words(draft, question, vocabulary)
+        words += closing_words(draft)
         words.append(vertical_word(draft, vocabulary))
     return "".join(f" {word}" for word in words)
-
-
-def _span_words(spans: list[FacetSpan], question: Question, vocabulary: Vocabulary) -> Iterator[str]:
-    part = 0
-    for span in spans:
-        if span.part != part:
-            part = span.part
-            yield PART_WORD if part else SHARED_WORD
-        if span.refused:
-            yield REFUSED_WORD
-        yield vocabulary.facets[span.facet].word
-        yield from (word.text for word in question.words[span.first : span.last + 1])
 
 
 def parse(text: str, question: Question, vocabulary: Vocabulary) -> PlanDraft:
@@ -122,33 +145,40 @@ def parse(text: str, question: Question, vocabulary: Vocabulary) -> PlanDraft:
     while position < len(words) and words[position] in vocabulary.source_of_word:
         draft.sources.append(vocabulary.source_of_word[words[position]])
         position += 1
-    _parse_spans(draft, words[position:], question, vocabulary)
+    _parse_sections(draft, words[position:], question, vocabulary)
     return draft
 
 
-def _parse_spans(draft: PlanDraft, words: list[str], question: Question, vocabulary: Vocabulary) -> None:
-    """Read the spans and the vertical."""
+def _parse_sections(draft: PlanDraft, words: list[str], question: Question, vocabulary: Vocabulary) -> None:
+    """Read the spans, sort, offers and the vertical."""
     named: list[tuple[str, list[str], bool, int]] = []
-    position = part = parts = 0
+    position = part = 0
     refused = False
     while position < len(words):
         section, value, position = _section(words, position, vocabulary)
-        if section == PART_WORD:
-            part = parts = parts + 1
-        elif section == SHARED_WORD:
-            part = 0
+        if value:
+            facet = _MARK_OF_WORD.get(section) or vocabulary.facet_of_word[section]
+            named.append((facet, value, refused, part))
+            refused = False
         elif section == REFUSED_WORD:
             refused = True
-        elif section in vocabulary.facet_of_word:
-            named.append((vocabulary.facet_of_word[section], value, refused, part))
-            refused = False
+        elif section in PART_WORDS or section == SHARED_WORD:
+            part = 0 if section == SHARED_WORD else PART_WORDS.index(section) + 1
+        elif section in _SORT_OF_WORD:
+            draft.sort = _SORT_OF_WORD[section]
+        elif section in _OFFER_OF_WORD:
+            draft.offers.append(_OFFER_OF_WORD[section])
         else:
             draft.vertical = vocabulary.vertical_of_word[section]
             draft.foreign = section == FOREIGN_WORD
-    end = len(question.words)
+    end, taken = len(question.words), set[int]()
     for facet, value, refused, part in reversed(named):  # where a value was said twice, the newest words count
-        end = _find_span(question, value, end)
-        draft.spans.insert(0, FacetSpan(facet, end, end + len(value) - 1, refused, part))
+        end = _find_span(question, value, end, taken)
+        span = FacetSpan(facet, end, end + len(value) - 1, refused, part)
+        taken.update(span.indices)
+        (draft.marks if facet in MARK_WORDS else draft.spans).append(span)
+    draft.spans.sort(key=lambda span: span.first)
+    draft.marks.sort(key=lambda mark: mark.first)
 
 
 def _section(words: list[str], position: int, vocabulary: Vocabulary) -> tuple[str, list[str], int]:
@@ -160,16 +190,21 @@ def _section(words: list[str], position: int, vocabulary: Vocabulary) -> tuple[s
     while end < len(words) and words[end] not in vocabulary.section_words:
         end += 1
     value = words[position + 1 : end]
-    if bool(value) != (section in vocabulary.facet_of_word):
+    if bool(value) != (section in vocabulary.facet_of_word or section in _MARK_OF_WORD):
         raise PlanTextError(f"{section!r} has {'a' if value else 'no'} value in {' '.join(words)!r}")
     return section, value, end
 
 
-def _find_span(question: Question, value: list[str], end: int) -> int:
-    """Return where `value` stands last before word `end`."""
-    words = question.words
-    for first in range(end - len(value), -1, -1):
-        window = words[first : first + len(value)]
-        if [word.text for word in window] == value and window[0].utterance == window[-1].utterance:
-            return first
-    raise PlanTextError(f"{' '.join(value)!r} is no span of the question before its word {end}")
+def _find_span(question: Question, value: list[str], end: int, taken: set[int]) -> int:
+    """Return where `value` stands last: before word `end` if it does, else at words that no span has, else anywhere."""
+    words, size = question.words, len(value)
+    found = [
+        first
+        for first in range(len(words) - size, -1, -1)
+        if [word.text for word in words[first : first + size]] == value
+        and words[first].utterance == words[first + size - 1].utterance
+    ]
+    if not found:
+        raise PlanTextError(f"{' '.join(value)!r} is no span of the question")
+    free = [first for first in found if taken.isdisjoint(range(first, first + size))]
+    return next((first for first in free if first + size <= end), (free or found)[0])

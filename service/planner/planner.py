@@ -11,13 +11,14 @@ from typing import Literal, Protocol, runtime_checkable
 
 from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import DegradedReason, EngineError, GenerationRequest, GenerationResult, StopReason
-from service.planner.making.plans import plan_by_rule, plan_from_draft
+from service.planner.completion import plan_from_draft
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading import readers
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.reading import readers
-from service.planner.reading.en.spelling import words
+from service.planner.spelling import words
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 from service.settings.choices import Strategy
 from service.telemetry.logs import error_location
@@ -165,7 +166,7 @@ class Planner:
     def complete(self, drafted: Drafted, task: PlanTask) -> Planned:
         """Return the plan of what the model wrote."""
         meaning = _meaning_of(drafted.result)
-        plan = plan_from_draft(drafted.draft, task.conversation, task.vocabulary, meaning)
+        plan = plan_from_draft(drafted.draft, task.question, task.vocabulary, meaning)
         model_id = drafted.result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=drafted.strategy, result=drafted.result)
 
@@ -201,4 +202,4 @@ def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
     """Parse the result. Raises IncompletePlanError, PlanTextError."""
     if result.stop_reason != "finished":
         raise IncompletePlanError(result.stop_reason, result.plan_tokens)
-    return parse(result.text, task.conversation.question, task.vocabulary)
+    return parse(result.text, task.question, task.vocabulary)

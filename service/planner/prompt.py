@@ -1,19 +1,22 @@
 """The model's input for a question: the prompt, and the grammar that constrains the answer.
 
 The prompt is short on purpose: the model is tuned for this one task, so every instruction token would only cost prefill
-time. It has one line for each utterance, lower-cased, oldest first; the plan text follows the last line.
+time. It has each utterance, lower-cased, oldest first; the plan text follows the last, so that the prompt of a turn
+goes on from that of the turn before.
 """
 
 import hashlib
-from collections.abc import Iterable
+import json
+from dataclasses import fields
 from functools import cached_property
 from typing import Literal
 
 from service.engines.protocol import GenerationRequest
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
+from service.planner.shop import current
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import Strategy
 
@@ -34,12 +37,12 @@ _WARM_UP_QUESTIONS = (
 
 
 def render_prompt(question: Question) -> str:
-    """Render one line for each utterance; each starts with a space, for the same tokens as in plan text."""
-    return _lines(question.utterances)
+    """Render the utterances as they stand, in lower case, each with a mark behind it.
 
-
-def _lines(utterances: Iterable[str]) -> str:
-    return "".join(f" {utterance.lower()}\n" for utterance in utterances)
+    Each starts with a space, for the same tokens as in plan text. The mark is no line break: before a digit that would
+    be one token with the space after it, and the tokens of a turn would not begin with those of the turn before.
+    """
+    return "".join(f" {utterance.lower().replace('|', '/')} |" for utterance in question.utterances)
 
 
 class PlanTask:
@@ -71,31 +74,29 @@ class PlanTask:
 
     @cached_property
     def conversation(self) -> Conversation:
-        """The question as it is read, once, for whoever makes its plan."""
-        return Conversation(self.question)
+        """The question as rules read it, once: only where no model plans it, or its worth is asked."""
+        return Conversation(self.question.recent)
 
     @cached_property
     def prompt(self) -> str:
-        """What the model reads: the question without what closed phrases say, which could only change its mind."""
-        return _lines(self.conversation.asked)
+        """What the model reads: the conversation as it stands."""
+        return render_prompt(self.question)
 
     @cached_property
     def grammar(self) -> str:
-        return plan_grammar(self.conversation.question, self.vocabulary)
-
-    @property
-    def _seen(self) -> str:
-        """The whole input of a model for this question."""
-        words = "\x1f".join(f"{word.utterance} {word.text}" for word in self.question.words)
-        return "\x1e".join((render_prompt(self.question), words))
+        return plan_grammar(self.question, self.vocabulary)
 
     def key(self, version: str) -> str:
-        """Return the cache key: equal for questions of one arm that a model of this version answers alike."""
+        """Return the cache key: a digest of all that decides a plan by a model of this version.
+
+        It has every field of the question, as later code reads the letters' case and the locale, too.
+        """
         if version not in self._keys:
-            seen = "\x1e".join((*filter(None, [self.caller]), version, self._seen)).encode()
-            # Not among the words, which anybody can write.
-            arm = hashlib.blake2b(self.cached_for.encode(), digest_size=16).digest() if self.cached_for else b""
-            self._keys[version] = hashlib.blake2b(seen, digest_size=_KEY_BYTES, person=arm).hexdigest()
+            shop = current.lexicon()
+            asked = [getattr(self.question, field.name) for field in fields(self.question)]
+            decided_by = [version, self.vocabulary.digest, shop and shop.digest, self.caller, self.cached_for]
+            whole = json.dumps([*decided_by, self.prompt, asked])  # no text can look like the end of another in JSON
+            self._keys[version] = hashlib.blake2b(whole.encode(), digest_size=_KEY_BYTES).hexdigest()
         return self._keys[version]
 
     def request(self, strategy: Strategy, *, fast_forward: bool = True, trace: bool = False) -> GenerationRequest:

@@ -9,13 +9,14 @@ from typing import Final, NamedTuple
 
 # Limits on the model's input. They keep the prompt, and therefore the prefill, short: a plan must fit 300 ms.
 MAX_QUESTION_WORDS = 96
-MAX_HISTORY_WORDS = 48
+MAX_HISTORY_WORDS = 128
+MAX_RECENT_WORDS = 48  # of the history that rules read: their work grows with it faster than the model's
 MAX_WORD_CHARACTERS = 48
 # Letters and digits, with what stands inside a number ("1,200.50") or a word ("men's"); other marks are tokens each.
 TOKEN: Final = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^\W_]+)*|[^\w\s]|_")
 # Limits on what rules read. A word without a space in it ("$1$1$1…") may be many tokens, and each takes its time.
 MAX_QUESTION_TOKENS = 96
-MAX_HISTORY_TOKENS = 48
+MAX_HISTORY_TOKENS = 160
 ORDINARY_TOKENS = 48  # more than any question that people wrote for us has, its history included
 
 _SUBTAGS = re.compile("[-_]")
@@ -82,6 +83,13 @@ class Question:
         """The newest utterance, as far as an ordinary question goes, without what was said before: its weight is 1."""
         return Question.parse(self.text[: _end_of_token(self.text, ORDINARY_TOKENS)], (), self.locale)
 
+    @property
+    def recent(self) -> "Question":
+        """The question with the newest words of its history alone, as far as rules read it."""
+        *history, newest = self.utterances
+        kept = _newest(history, MAX_RECENT_WORDS, MAX_RECENT_WORDS)
+        return self if len(kept) == len(history) else Question.of((*kept, newest), self.locale)
+
     @classmethod
     def parse(cls, query: str, history: Sequence[str] = (), locale: str | None = None) -> "Question":
         """Split a query and its history (newest last) into words; the history keeps its newest words only.
@@ -90,20 +98,27 @@ class Question:
         """
         newest = clean(query)
         newest = newest[: _end_of_token(newest, MAX_QUESTION_TOKENS)]
-        kept: list[str] = []
-        budget, tokens = MAX_HISTORY_WORDS, MAX_HISTORY_TOKENS
-        for utterance in reversed([clean(text) for text in history]):
-            budget -= len(utterance.split())
-            if budget < 0 or _end_of_token(utterance, tokens) < len(utterance):
-                break
-            tokens -= sum(1 for _ in TOKEN.finditer(utterance))
-            if utterance:
-                kept.insert(0, utterance)
-        utterances = (*kept, newest)
-        words: list[Word] = []
-        for index, text in enumerate(utterances):
-            words += _words(text, index)
-        return cls(utterances, tuple(words), locale or "")
+        kept = _newest([clean(text) for text in history], MAX_HISTORY_WORDS, MAX_HISTORY_TOKENS)
+        return cls.of((*kept, newest), locale or "")
+
+    @classmethod
+    def of(cls, utterances: tuple[str, ...], locale: str) -> "Question":
+        """Return the question of clean utterances, the newest last."""
+        words = [word for index, text in enumerate(utterances) for word in _words(text, index)]
+        return cls(utterances, tuple(words), locale)
+
+
+def _newest(history: Sequence[str], words: int, tokens: int) -> list[str]:
+    """Return the newest utterances that have at most so many words and tokens together; blank ones are none."""
+    kept: list[str] = []
+    for utterance in reversed(history):
+        words -= len(utterance.split())
+        if words < 0 or _end_of_token(utterance, tokens) < len(utterance):
+            break
+        tokens -= sum(1 for _ in TOKEN.finditer(utterance))
+        if utterance:
+            kept.insert(0, utterance)
+    return kept
 
 
 def clean(text: str) -> str:

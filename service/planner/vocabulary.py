@@ -5,6 +5,7 @@ where a model decides, so each should be a single token of its tokenizer when it
 or a facet costs one decoding decision.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -23,15 +24,22 @@ if TYPE_CHECKING:
 FILE_NAME = "vocabulary.json"
 NO_VERTICAL_WORD = "Any"
 FOREIGN_WORD = "Foreign"  # in place of a vertical: the question is in a language that the model does not read
-PART_WORD = "And"  # one of several things begins
+PART_WORDS = ("One", "Two", "Three", "Four")  # what follows is about this one of several things
 SHARED_WORD = "All"  # what follows holds for all of them
 REFUSED_WORD = "Not"  # the next span is what the shopper does not want
+# What marked words say: bounds of a price, the least rating, and what a wish that names no thing is for.
+MARK_WORDS = {"max": "Max", "min": "Min", "range": "Range", "about": "About", "rating": "Stars", "need": "Need"}
+SORT_WORDS = {"price_asc": "Low", "price_desc": "High", "rating": "Best", "newest": "New", "best_selling": "Popular"}
+OFFER_WORDS = {"in_stock": "Stock", "on_sale": "Sale", "free_shipping": "Free", "fast_delivery": "Fast"}
 DEFAULT_INTENT = "find_product"  # of the plans that rules make
 NAMING_FACETS = ("type", "brand", "line", "model")  # facets that name a thing; the others only describe it
 # Intents that ask about products: words of refusal state facts there ("does it work without wifi").
 QUESTIONS = ("ask_product", "advise")
-_MARKS = (NO_VERTICAL_WORD, FOREIGN_WORD, PART_WORD, SHARED_WORD, REFUSED_WORD)
-_GRAMMAR_RULES = ("start", "facet")  # names of rules in a grammar, where each source is a rule too
+_OWN_WORDS = (
+    *(NO_VERTICAL_WORD, FOREIGN_WORD, *PART_WORDS, SHARED_WORD, REFUSED_WORD),
+    *(*MARK_WORDS.values(), *SORT_WORDS.values(), *OFFER_WORDS.values()),
+)
+_GRAMMAR_RULES = ("start", "facet", "end")  # names of rules in a grammar, where each source is a rule too
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 _LOWER = "must be one lower-case word: a question's intent is capitalised where it is conversational"
@@ -163,7 +171,7 @@ class Vocabulary(BaseModel):
 
     def words(self) -> Iterator[tuple[str, str]]:
         """Yield (place in the file, word) of every word that plan text may have, intents in both modes."""
-        yield from (("a word of plan text itself", mark) for mark in _MARKS)
+        yield from (("a word of plan text itself", word) for word in _OWN_WORDS)
         for key, intent in self.intents.items():
             yield f"intents.{key}.word", intent.word
             yield f"intents.{key}.word, capitalised", intent.word.capitalize()
@@ -178,6 +186,11 @@ class Vocabulary(BaseModel):
                 raise VocabularyError(
                     f"{path}: {place}: {word!r} is {count} tokens of this tokenizer; choose a word that is one"
                 )
+
+    @cached_property
+    def digest(self) -> str:
+        """Another for every other content."""
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=16).hexdigest()
 
     @cached_property
     def intent_of_word(self) -> dict[str, tuple[Mode, str]]:
@@ -206,7 +219,7 @@ class Vocabulary(BaseModel):
     @cached_property
     def section_words(self) -> frozenset[str]:
         """The words that end a facet's value."""
-        return frozenset((*self.facet_of_word, *self.vertical_of_word, PART_WORD, SHARED_WORD, REFUSED_WORD))
+        return frozenset((*self.facet_of_word, *self.vertical_of_word, *_OWN_WORDS))
 
 
 @lru_cache(maxsize=8)

@@ -9,10 +9,11 @@ import pytest
 from benchmarks.operations import operations
 from benchmarks.question_cost import OPERATIONS as BUDGET
 from benchmarks.question_cost import OPERATIONS_OF_WEIGHT, PIECES, Asked, completing, misspelt, rules
-from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.completion import plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading.readers import use_shop
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.reading.readers import use_shop
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import random_walk
 
@@ -65,7 +66,7 @@ def test_whatever_the_model_writes_is_completed_within_the_budget(piece: str, se
 
     def work() -> None:
         fresh = task(piece, CHARACTERS, 8)
-        plan_from_text(text, fresh.conversation, fresh.vocabulary)
+        plan_from_text(text, fresh.question, fresh.vocabulary)
 
     work()
     assert operations(work) < BUDGET

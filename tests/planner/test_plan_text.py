@@ -26,7 +26,7 @@ SHOES = Question.parse("Nike running shoes or not a tent for kids")
             ),
         ),
         (
-            " find And Type shoes And Not Type tent All Audience kids Any",
+            " find One Type shoes Two Not Type tent All Audience kids Any",
             PlanDraft(
                 "keyword",
                 "find_product",
@@ -36,6 +36,19 @@ SHOES = Question.parse("Nike running shoes or not a tent for kids")
                     FacetSpan("type", 6, 6, refused=True, part=2),
                     FacetSpan("audience", 8, 8),
                 ],
+            ),
+        ),
+        (
+            " Find Type running shoes Need not a tent Low Sale Fast Fashion",
+            PlanDraft(
+                "conversational",
+                "find_product",
+                ["catalog"],
+                [FacetSpan("type", 1, 2)],
+                "apparel-accessories",
+                marks=[FacetSpan("need", 4, 6)],
+                sort="price_asc",
+                offers=["on_sale", "fast_delivery"],
             ),
         ),
     ],
@@ -51,6 +64,12 @@ def test_a_repeated_span_is_matched_after_the_last_one() -> None:
     assert [(span.first, span.last) for span in spans] == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
 
+def test_a_span_may_go_back_to_an_earlier_message() -> None:
+    question = Question.parse("a fire bowl would be lovely", ["about 40 quid"])
+    draft = parse(" Find Type fire bowl About about 40 quid Home", question, SHIPPED)
+    assert [(span.first, span.last) for span in (*draft.spans, *draft.marks)] == [(4, 5), (0, 2)]
+
+
 def test_a_span_stays_within_one_utterance() -> None:
     with pytest.raises(PlanTextError, match="no span"):
         parse(" find Type shoes red Any", Question.parse("red", ["shoes"]), SHIPPED)
@@ -63,13 +82,22 @@ def test_a_span_stays_within_one_utterance() -> None:
         " nonsense",
         " find Type Any",
         " find Type sandals Any",
-        " find Type shoes running Any",
         " find shoes Any",
         " find Not nike Any",
         " find Any shoes",
         " FIND Any",
+        " find Max Any",
+        " find Low running Any",
     ],
 )
 def test_what_the_grammar_does_not_admit_is_refused(text: str) -> None:
     with pytest.raises(PlanTextError):
         parse(text, SHOES, SHIPPED)
+
+
+def test_a_wish_copies_words_of_any_message() -> None:
+    question = Question.parse("the tent under $200, bag is fine", ["a tent and a sleeping bag"])
+    text = " Find One Type tent Two Type sleeping bag One Max under $200 Sports"
+    draft = parse(text, question, SHIPPED)
+    assert [(span.facet, span.part) for span in (*draft.spans, *draft.marks)] == [("type", 1), ("type", 2), ("max", 1)]
+    assert render(draft, question, SHIPPED) == text

@@ -43,7 +43,7 @@ class Scripted:
 
 
 async def test_the_models_text_becomes_the_plan() -> None:
-    engine = Scripted(result(" find Color red Type shoes Fashion"))
+    engine = Scripted(result(" find Color red Type shoes Max under $40 Fashion"))
     planned = await Planner(engine, shipped_vocabulary()).plan_with_model(PlanTask(SHOES, shipped_vocabulary(), 12.5))
     assert (planned.source, planned.degraded, planned.model_id, planned.strategy) == (
         "model",
@@ -62,7 +62,7 @@ async def test_the_request_carries_prompt_grammar_and_how_to_decode() -> None:
         PlanTask(SHOES, shipped_vocabulary(), 12.5), fast_forward=False, trace=True
     )
     (request,) = engine.requests
-    assert request.prompt == " red shoes\n"  # rules read the rest
+    assert request.prompt == " red shoes under $40 |"
     assert request.grammar.startswith("start: ")
     assert '" shoes"' in request.grammar
     assert (request.strategy, request.fast_forward, request.trace) == ("autoregressive", False, True)

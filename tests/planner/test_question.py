@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.planner.fallback.reading.tokens import Words
 from service.planner.question import (
     MAX_HISTORY_TOKENS,
     MAX_HISTORY_WORDS,
@@ -13,7 +14,6 @@ from service.planner.question import (
     Question,
     clean,
 )
-from service.planner.reading.tokens import Words
 from tests.planner.walks import questions
 
 

@@ -41,7 +41,7 @@ def write(folder: Path, vocabulary: Any) -> Path:
     [
         " find Diet vegan Type pasta sauce Fresh",
         " Ask labels shelf Type sauce Any",
-        " find And Diet vegan And Not Type sauce Foreign",
+        " find One Diet vegan Two Not Type sauce Foreign",
         " cook",
     ],
 )

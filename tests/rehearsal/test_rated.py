@@ -11,9 +11,9 @@ from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.shop import MAPPING, Shop
 
 from rehearsal.rated import WAYS, measure, questions, rated_shop, rating_of
-from service.planner.making.plans import plan_by_rule
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 
 

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from service.planner.reading.en.lists import FUNCTION_WORDS
+from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT.parent / "shared" / "behaviour" / "cases.jsonl"
+CONVERSATIONS = CASES.with_name("conversations.jsonl")
 OWN_CASES = sorted((ROOT / "benchmarks" / "cases").glob("*.jsonl"))
 SCOPE = ROOT / "benchmarks" / "cases" / "scope.tsv"
 DIGESTS = Path(__file__).with_name("judged_digests.txt")
@@ -53,7 +54,7 @@ class Likeness:
 
 @cache
 def _judged() -> Likeness:
-    files = (CASES, *OWN_CASES)
+    files = (CASES, CONVERSATIONS, *OWN_CASES)
     cases = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines() if line]
     texts = {text for case in cases for text in (case["query"], " ".join([*case.get("history", ()), case["query"]]))}
     return Likeness(texts | {line.split("\t")[2] for line in SCOPE.read_text(encoding="utf-8").splitlines()})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.planner.reading import money
+from service.planner import money
 
 
 def test_the_file_is_what_the_command_writes() -> None:

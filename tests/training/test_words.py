@@ -1,6 +1,6 @@
 import pytest
 
-from service.planner.reading.en.spelling import WORDS_PATH
+from service.planner.spelling import WORDS_PATH
 from service.settings import Settings
 from service.weights.base_weights import BaseWeightsError, ensure_base_weights
 from training.words import word_list

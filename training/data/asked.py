@@ -10,9 +10,8 @@ from pathlib import Path
 
 from service.planner.plan_text import PlanDraft
 from service.planner.vocabulary import shipped_vocabulary
-from training.data.behaviour_plans import mode_of
 from training.data.examples import Example
-from training.data.rows import Split, held_out
+from training.data.rows import Split, held_out, looks_conversational
 
 SENTENCES = Path(__file__).with_name("asked.txt")
 
@@ -39,5 +38,5 @@ def sentences(path: Path = SENTENCES) -> list[tuple[str, str]]:
 
 def _example(intent: str, text: str) -> Example:
     fixed = shipped_vocabulary().intents[intent].sources
-    draft = PlanDraft(mode_of(text), intent, list(fixed or ()))
+    draft = PlanDraft("conversational" if looks_conversational(text) else "keyword", intent, list(fixed or ()))
     return Example(text, draft, knows_sources=fixed is not None, knows_facets=False, origin="asked")

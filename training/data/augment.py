@@ -10,25 +10,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.question import Question
-from training.data.examples import Example, MarkedText, shift
+from service.planner.vocabulary import MARK_WORDS
+from training.data.examples import Example, MarkedText
 from training.data.phrases import expand, misspell, phrases, split_templates, spoken_price, wrap
 from training.data.rows import LabelledQuery, Split
 
 Bounds = tuple[float | None, float | None]  # lowest and highest price
+_MARKS = {"price_max": "max", "price_min": "min", "price_range": "range"}
 _CORRECTABLE = re.compile(r"^[A-Za-z]{1,19}$")
 
 
 def keyword(query: LabelledQuery) -> Example:
     """Make an example of the query as it was typed."""
-    return _product(query.text, "keyword", price=(None, query.price_max), origin="queryner")
+    return _product(query.text, "keyword", origin="queryner")
 
 
 def sentence(query: LabelledQuery, rng: random.Random) -> Example:
     """Put the query inside a request; one in five asks for a recommendation."""
     template = rng.choice(phrases()["recommend_wrappers" if rng.random() < 0.2 else "find_wrappers"])
     text = wrap(template, query.text)
-    return _product(text, "conversational", price=(None, query.price_max), origin="sentence")
+    return _product(text, "conversational", origin="sentence")
 
 
 def product_question(query: LabelledQuery, rng: random.Random) -> Example:
@@ -44,15 +45,13 @@ def product_question(query: LabelledQuery, rng: random.Random) -> Example:
 def with_price(query: LabelledQuery, rng: random.Random) -> Example:
     """Add a price bound, as keywords or as a sentence; sometimes with a number that is no price."""
     kind = rng.choices(("price_max", "price_min", "price_range", "not_price"), (9, 4, 6, 2))[0]
-    if query.price_max is not None:
-        return keyword(query)
     template = rng.choice(phrases()[kind])
     low_text, low = spoken_price(rng)
     high_text, high = spoken_price(rng, at_least=low)
     if kind == "price_range" and rng.random() < 0.4:  # "$20-$40", "20 to 40 dollars"
         low_text = low_text.split()[0].strip("$") if "-" not in template else low_text
     phrase = re.sub(r"\bM\b", high_text, re.sub(r"\bN\b", low_text, template))
-    text = query.text + (_measure(phrase) if kind == "not_price" else MarkedText.plain(phrase))
+    text = query.text + (_measure(phrase) if kind == "not_price" else MarkedText.value(_MARKS[kind], phrase))
     mode = "keyword"
     if rng.random() < 0.45:
         mode = "conversational"
@@ -77,7 +76,7 @@ def with_negation(query: LabelledQuery, facet: str, other: str, rng: random.Rand
     text = query.text + MarkedText.plain(before) + refused + MarkedText.plain(after)
     if rng.random() < 0.5:
         return _product(wrap(rng.choice(phrases()["find_wrappers"]), text), "conversational", origin="negation")
-    return _product(text, "keyword", price=(None, query.price_max), origin="negation")
+    return _product(text, "keyword", origin="negation")
 
 
 def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
@@ -93,7 +92,7 @@ def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
         meant = keyword(query)
         slipped = replace(meant, query=" ".join(words))
     else:
-        meant = _product(wrapped, "conversational", price=(None, query.price_max))
+        meant = _product(wrapped, "conversational")
         slipped = replace(meant, query=str(wrapped).replace(query.text.words[at], words[at], 1))
     if slipped.query == meant.query:
         return meant
@@ -133,83 +132,6 @@ def cut_otherwise(example: Example, rng: random.Random) -> Example:
     return replace(example, draft=replace(example.draft, spans=spans))
 
 
-def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> Example:
-    """Put the query into the history; the question changes a facet of it, or the price, or asks about it."""
-    before = query.text if rng.random() < 0.5 else wrap(rng.choice(phrases()["find_wrappers"]), query.text)
-    roll = rng.random()
-    if roll < 0.2:
-        return _priced_follow_up(query, before, rng)
-    bounds: Bounds = (None, query.price_max)
-    if query.price_max is None and rng.random() < 0.3:
-        before, bounds = _with_a_bound(before, rng)
-    if roll < 0.4:
-        about = rng.choice(("reviews", "catalog"))
-        sources = ["reviews", "qa"] if about == "reviews" else ["catalog"]
-        question = rng.choice(phrases()["ask_follow_ups"][about])
-        return _after([before], MarkedText.plain(question), "conversational", "ask_product", sources, bounds=bounds)
-    named = [span.facet for span in query.text.spans if span.facet in phrases()["follow_ups"]]
-    facet = rng.choice([*named, *named, *phrases()["follow_ups"]])
-    new = MarkedText.value(facet, rng.choice(values[facet]))
-    template = rng.choice(phrases()["follow_ups"][facet])
-    kept = tuple(span for span in before.spans if span.facet != facet)
-    mode = "conversational" if re.search(r"\b(what|do|how|they|i|show|you)\b", template) else "keyword"
-    return _after([replace(before, spans=kept)], wrap(template, new), mode, bounds=bounds)
-
-
-def _with_a_bound(before: MarkedText, rng: random.Random) -> tuple[MarkedText, Bounds]:
-    """Write an earlier question with a price bound after it, which stays in force."""
-    kind = rng.choice(("price_max", "price_max", "price_min"))
-    text, value = spoken_price(rng)
-    priced = before + MarkedText.plain(rng.choice(phrases()[kind]).replace("N", text))
-    return priced, (value, None) if kind == "price_min" else (None, value)
-
-
-def new_topic(example: Example, earlier: Sequence[MarkedText], rng: random.Random) -> Example:
-    """Return the same example after an unrelated conversation, of which nothing is kept."""
-    history = tuple(str(text) for text in earlier[: rng.choice((1, 1, 2, 3))])
-    offset = _words_before(example.query, history)
-    draft = replace(example.draft, spans=list(shift(example.draft.spans, offset)))
-    return replace(example, history=history, draft=draft, origin="new_topic")
-
-
-def _priced_follow_up(query: LabelledQuery, before: MarkedText, rng: random.Random) -> Example:
-    kind = rng.choice(("price_max", "price_min"))
-    if query.price_max is None and rng.random() < 0.3:  # another bound replaces the first
-        before = before + MarkedText.plain(rng.choice(phrases()[kind]).replace("N", spoken_price(rng)[0]))
-    text, value = spoken_price(rng)
-    lead = rng.choice(("", "", "anything", "what about", "only", "do you have any"))
-    question = MarkedText.plain(f"{lead} {rng.choice(phrases()[kind]).replace('N', text)}")
-    mode = "conversational" if lead.startswith(("what", "do")) else "keyword"
-    bounds = (value, None) if kind == "price_min" else (None, value)
-    return _after([before], question, mode, bounds=bounds)
-
-
-def _after(
-    earlier: Sequence[MarkedText],
-    newest: MarkedText,
-    mode: str,
-    intent: str = "find_product",
-    sources: Sequence[str] = ("catalog",),
-    *,
-    bounds: Bounds = (None, None),
-) -> Example:
-    history = tuple(str(text) for text in earlier)
-    spans: list[FacetSpan] = []
-    offset = 0
-    for text in (*earlier, newest):
-        spans += shift(text.spans, offset)
-        offset += len(text.words)
-    draft = PlanDraft(mode, intent, list(sources), spans)
-    if len(Question.parse(str(newest), history).utterances) != len(history) + 1:
-        return replace(_product(newest, mode, intent, list(sources)), knows_facets=False)
-    return Example(str(newest), draft, history, price=bounds, origin="follow_up")
-
-
-def _words_before(query: str, history: tuple[str, ...]) -> int:
-    question = Question.parse(query, history)
-    return len(question.words) - len(question.own_words)
-
-
 def _product(
     text: MarkedText,
     mode: str,
@@ -219,7 +141,9 @@ def _product(
     price: Bounds = (None, None),
     origin: str = "",
 ) -> Example:
-    draft = PlanDraft(mode, intent, list(sources), list(text.spans))
+    spans = [span for span in text.spans if span.facet not in MARK_WORDS]
+    marks = [span for span in text.spans if span.facet in MARK_WORDS]
+    draft = PlanDraft(mode, intent, list(sources), spans, marks=marks)
     return Example(str(text), draft, price=price, origin=origin)
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
 from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.reading.en.lists import FUNCTION_WORDS
 from service.planner.vocabulary import shipped_vocabulary
-from training.data import asked, attributes, augment, behaviour_examples, rows, written
+from training.data import asked, attributes, augment, conversations, rows, written
 from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
 
+Dialogue = tuple[Example, ...]  # the turns of one conversation, oldest first
 SUPPORT_INTENTS = tuple(
     key for key, intent in shipped_vocabulary().intents.items() if intent.sources and not intent.products
 )
@@ -28,8 +29,6 @@ class Shares:
     price: float = 0.1
     slip: float = 0.15
     mention: float = 0.5
-    follow_up: float = 0.1
-    new_topic: float = 0.04
     negation: float = 0.04
     webshop: int = 100  # counts
     pqa: int = 500
@@ -46,14 +45,21 @@ class Shares:
     support: int = 500
     out_of_scope: int = 500
     asked: int = 8000  # our own sentences with an intent alone: all of them
-    behaviour: int = 11_000  # questions of every class of plan version 2
+    conversations: float = 1.0  # of the conversations that people of no rule labelled, every turn of each
+
+
+# What an adapter that knows products already is reminded of while it learns conversations.
+REFRESHING = Shares(
+    labelled=0.165, pqa=110, bitext=88, clinc=176, taxonomy=132, categories=330, attributes=660, products=880,
+    written=0.132, support=110, out_of_scope=110, asked=1760,
+)  # fmt: skip
 
 
 class Source(Protocol):
     """What epochs are drawn from, and what is measured with."""
 
-    def epoch(self, rng: random.Random) -> list[Example]:
-        """Return the shuffled examples of one epoch, the same for the same state of the generator."""
+    def epoch(self, rng: random.Random) -> list[Dialogue]:
+        """Return the shuffled conversations of one epoch, most of one turn; the same for the same state of `rng`."""
         ...
 
     def dev(self) -> dict[str, list[Example]]:
@@ -79,7 +85,7 @@ class Mix:
         self.retail = rows.retail_products(data)
         self._read_written(data)
         self.values = facet_values([*self.queries, *self.written])
-        self.behaviour = behaviour_examples.examples("train")
+        self.conversations = conversations.examples("train")
         self.asked = asked.examples("train")
 
     def _read_written(self, data: Path) -> None:
@@ -93,13 +99,15 @@ class Mix:
                 names_one = any(map(dev_categories.names, query.values("type")))
                 self.written.append(replace(query, vertical=None) if names_one else query)
 
-    def epoch(self, rng: random.Random) -> list[Example]:
+    def epoch(self, rng: random.Random) -> list[Dialogue]:
         """Draw one shuffled epoch. The same generator state gives the same epoch."""
         examples = [*self._labelled(rng), *self._written(rng), *self._support(rng), *self._taxonomy(rng)]
-        examples += rng.sample(self.behaviour, min(self.shares.behaviour, len(self.behaviour)))
         examples += rng.sample(self.asked, min(self.shares.asked, len(self.asked)))
-        rng.shuffle(examples)
-        return examples
+        count = round(self.shares.conversations * len(self.conversations))
+        drawn: list[Dialogue] = [(example,) for example in examples]
+        drawn += rng.sample(self.conversations, count)
+        rng.shuffle(drawn)
+        return drawn
 
     def dev(self) -> dict[str, list[Example]]:
         return dev_sets(self._data)
@@ -112,8 +120,6 @@ class Mix:
             (shares.price, lambda query: augment.with_price(query, rng)),
             (shares.slip, lambda query: augment.with_slip(query, rng)),
             (shares.mention, lambda query: augment.keyword(query)),
-            (shares.follow_up, lambda query: augment.follow_up(query, self.values, rng)),
-            (shares.new_topic, lambda query: self._new_topic(query, rng)),
             (shares.negation, lambda query: augment.with_negation(query, *self._negated(rng), rng)),
         )
         for query in rng.sample(self.queries, round(shares.labelled * len(self.queries))):
@@ -135,8 +141,7 @@ class Mix:
         yield from self._keywords(self.clinc, shares.clinc_keywords, rng)
         for index in range(shares.support):
             mode = "keyword" if rng.random() < 0.6 else "conversational"
-            example = augment.support(SUPPORT_INTENTS[index % len(SUPPORT_INTENTS)], mode, rng)
-            yield augment.new_topic(example, [self._a_query(rng)], rng) if rng.random() < 0.1 else example
+            yield augment.support(SUPPORT_INTENTS[index % len(SUPPORT_INTENTS)], mode, rng)
         for _ in range(shares.out_of_scope):
             yield augment.out_of_scope(rng)
 
@@ -157,13 +162,6 @@ class Mix:
             short = keyword_form(example)
             if short is not None:
                 yield short
-
-    def _new_topic(self, query: rows.LabelledQuery, rng: random.Random) -> Example:
-        example = augment.keyword(query) if rng.random() < 0.5 else augment.sentence(query, rng)
-        return augment.new_topic(example, [self._a_query(rng) for _ in range(3)], rng)
-
-    def _a_query(self, rng: random.Random) -> MarkedText:
-        return rng.choice(self.queries).text
 
     def _negated(self, rng: random.Random) -> tuple[str, str]:
         facet = rng.choice(("material", "material", "color", "brand", "feature", "shape"))
@@ -218,12 +216,10 @@ def dev_sets(data: Path, seed: int = 0) -> dict[str, list[Example]]:
         if any(index % 6 == 5 for index in range(len(phrases()[f"support_{mode}"][intent])))
         for _ in range(8)
     ]
-    values = facet_values(queries)
     return {
         "queryner": [augment.keyword(query) for query in queries],
         "sentence": [augment.sentence(query, rng) for query in queries],
         "price": [augment.with_price(query, rng) for query in queries],
-        "follow_up": [augment.follow_up(query, values, rng) for query in queries],
         "slip": [augment.with_slip(query, rng) for query in queries],
         "taxonomy": taxonomy,
         "webshop": [example for example in real if example.origin == "webshop"],
@@ -234,6 +230,7 @@ def dev_sets(data: Path, seed: int = 0) -> dict[str, list[Example]]:
         "support": list({example.query: example for example in support}.values()),
         "out_of_scope": list({e.query: e for e in (augment.out_of_scope(rng, "dev") for _ in range(60))}.values()),
         "asked": asked.examples("dev"),
+        "conversation": [turn for turns in conversations.examples("dev") for turn in turns],
     }
 
 

@@ -15,9 +15,6 @@ from typing import Any, Literal
 
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.reading.amounts import Amounts
-from service.planner.reading.en.data import PHRASES
-from service.planner.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
 from training.data.examples import Example, MarkedText
 
@@ -56,7 +53,6 @@ class LabelledQuery:
     """A real search query with its spans, the source of most augmentation."""
 
     text: MarkedText
-    price_max: float | None = None
     vertical: str | None = None  # where it was labelled
 
     def values(self, facet: str) -> list[str]:
@@ -93,7 +89,6 @@ _ABOUT_THE_ASSISTANT = frozenset(
 def queryner(data: Path, split: Split) -> list[LabelledQuery]:
     """Return real queries with their spans."""
     labelled = []
-    amounts = Amounts(PHRASES)
     for row in read_rows(data / f"queryner_{split}.jsonl.gz"):
         words = tuple(row["query"].split())
         spans = tuple(
@@ -101,9 +96,9 @@ def queryner(data: Path, split: Split) -> list[LabelledQuery]:
             for kind, _, first, end in row["spans"]
             if kind in QUERYNER_FACETS
         )
-        prices = [text for kind, text, _, _ in row["spans"] if kind == "price"]
-        numbers = [amount.value for text in prices for amount in amounts.find(Words(text), frozenset(), None)]
-        labelled.append(LabelledQuery(MarkedText(words, spans), numbers[0] if len(numbers) == 1 else None))
+        if any(kind == "price" for kind, _, _, _ in row["spans"]):
+            continue  # whether it is the least or the most is not labelled
+        labelled.append(LabelledQuery(MarkedText(words, spans)))
     return labelled
 
 

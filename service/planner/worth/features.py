@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import log2
 
+from service.planner.fallback.reading.conversation import Conversation
+from service.planner.fallback.reading.en import lists
+from service.planner.fallback.reading.en.turns import LIFTED_FACETS
+from service.planner.fallback.rules.draft import draft_by_rule
+from service.planner.fallback.rules.spans import SKIPPED
 from service.planner.plan_text import PlanDraft
-from service.planner.reading.conversation import Conversation
-from service.planner.reading.en import lists
-from service.planner.reading.en.spelling import is_known, words
-from service.planner.reading.en.turns import LIFTED_FACETS
-from service.planner.rules.draft import draft_by_rule
-from service.planner.rules.spans import SKIPPED
+from service.planner.spelling import is_known, words
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, Vocabulary
 
 _ASKING_WORDS = frozenset(

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from service.planner.making.in_shop import with_kinds
-from service.planner.making.plans import plan_by_rule
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading import readers
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Kind, Part, Plan
 from service.planner.question import Question
-from service.planner.reading import readers
-from service.planner.reading.conversation import Conversation
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.kinds import EVIDENCE_FILE, Certainty, Kinds, plain_words, write_kinds
+from service.planner.shop.kinds_of_plan import Need, with_kinds
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.shop.test_in_shop import write_folder
 from tests.planner.test_caching import Engine, planner, task
@@ -40,7 +40,8 @@ def kinds(tmp_path: Path) -> Iterator[Kinds]:
 
 def plan(*queries: str, **fields: object) -> Plan:
     told = Plan.model_validate({"mode": "keyword", "intent": "find_product", "queries": list(queries), **fields})
-    return with_kinds(told, Question.parse(queries[0]), shipped_vocabulary())
+    need = "" if told.facets or told.parts else queries[0]
+    return with_kinds(told, Question.parse(queries[0]), shipped_vocabulary(), Need(need, is_told=bool(need)))
 
 
 def by_rule(query: str) -> Plan:
@@ -111,7 +112,7 @@ def test_a_damaged_file_of_kinds_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.usefixtures("kinds")
-async def test_a_kept_plan_names_the_kinds_of_the_folder_that_is_read_now(tmp_path: Path) -> None:
+async def test_a_plan_names_the_kinds_of_the_folder_that_is_read_now(tmp_path: Path) -> None:
     engine = Engine()
     engine.text = " find Color red Type tent Any"
     caching = planner(engine)
@@ -121,6 +122,6 @@ async def test_a_kept_plan_names_the_kinds_of_the_folder_that_is_read_now(tmp_pa
     readers.use_shop(ShopFolder.load(write(tmp_path / "newer", renamed)).lexicon)
     again = await caching.plan(task("red tent"))
 
-    assert (first.source, again.source, engine.calls) == ("model", "cache", 1)
+    assert (first.source, again.source, engine.calls) == ("model", "model", 2)
     assert first.plan.kinds == [Kind(id="c3", name="Tents")]
     assert again.plan.kinds == [Kind(id="e5", name="Family Tents")]

@@ -9,16 +9,17 @@ import pytest
 from numpy.typing import NDArray
 
 from service.engines.meaning import QuestionMeaning
-from service.planner.making.in_shop import with_kinds
-from service.planner.making.needs import need_of
-from service.planner.making.plans import plan_by_rule, plan_from_draft
+from service.planner.completion import plan_from_draft
+from service.planner.fallback.making.needs import need_of
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading import readers
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
-from service.planner.plan_text import PlanDraft
+from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.reading import readers
-from service.planner.reading.conversation import Conversation
-from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
+from service.planner.shop.folder import ShopFolder, ShopFolderError, read_files, seal
 from service.planner.shop.kinds import Kinds, Thing, write_kinds
+from service.planner.shop.kinds_of_plan import Need, with_kinds
 from service.planner.shop.meanings import (
     GENERAL_FILE,
     KINDS_FILE,
@@ -68,7 +69,7 @@ def named(kinds: Kinds, need: str) -> list[str]:
 
 
 def test_each_word_keeps_its_own_vector(folder: Path) -> None:
-    meanings = Meanings(folder)
+    meanings = Meanings(read_files(folder))
     for word, vector in VECTORS.items():
         expected = OF_KINDS @ (np.array(vector) / np.linalg.norm(vector))
         assert meanings.closeness([word]) == pytest.approx(expected, abs=1e-6), word
@@ -76,7 +77,7 @@ def test_each_word_keeps_its_own_vector(folder: Path) -> None:
 
 
 def test_words_tell_of_a_need_wherever_they_stand_and_the_first_two_once_more(folder: Path) -> None:
-    meanings = Meanings(folder)
+    meanings = Meanings(read_files(folder))
     for text, odds in (
         ("unheard", -1),
         ("puddle puddle", 2 - 1),
@@ -90,11 +91,11 @@ def test_words_tell_of_a_need_wherever_they_stand_and_the_first_two_once_more(fo
 
 def test_a_folder_learnt_before_words_told_of_needs_tells_none(folder: Path) -> None:
     (folder / TELLING_FILE).unlink()
-    assert Kinds(folder).tells_need("trudge through the mud") is None
+    assert Kinds(read_files(folder)).tells_need("trudge through the mud") is None
 
 
 def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
-    kinds = Kinds(folder)
+    kinds = Kinds(read_files(folder))
 
     assert named(kinds, "trudge through the puddles") == ["Rain Boots"]
     assert named(kinds, "sleep outside") == ["Tents"]
@@ -103,7 +104,7 @@ def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
 
 
 def test_what_is_said_is_a_need_only_where_it_names_no_thing(folder: Path) -> None:
-    kinds = Kinds(folder)
+    kinds = Kinds(read_files(folder))
     for question, need in (
         ("trudge to the tree", True),  # its words say so, though trees are things
         ("something nice for dusk", False),  # nor is a need one whose words are never those of needs
@@ -137,7 +138,7 @@ def test_the_plan_of_a_need_names_kinds_and_that_of_an_absent_thing_does_not(fol
 def write_without_rain_boots(folder: Path, general: NDArray[np.int8] | None) -> Kinds:
     far = np.array([[1, 0, 0], [0.9, 0.3, 0.3], [0, 0, 1], [0, 0, -1]], np.float32)  # the second is the nearest of them
     write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), far, TELLING, general)
-    return Kinds(folder)
+    return Kinds(read_files(folder))
 
 
 def told_kinds(kinds: Kinds, need: str, pointed: tuple[float, ...] = ()) -> list[str]:
@@ -164,9 +165,10 @@ def test_how_near_a_shop_comes_is_the_same_however_many_categories_it_has(folder
     assert few == pytest.approx([0.3, 1.0])
 
 
-def by_model(question: str, meaning: QuestionMeaning | None, intent: str = "out_of_scope") -> Plan:
-    draft = PlanDraft("keyword", intent)
-    return plan_from_draft(draft, Conversation(Question.parse(question)), shipped_vocabulary(), meaning)
+def by_model(text: str, meaning: QuestionMeaning | None) -> Plan:
+    question = Question.parse(text)
+    need = FacetSpan("need", 0, len(question.words) - 1)
+    return plan_from_draft(PlanDraft("keyword", "find_product", marks=[need]), question, shipped_vocabulary(), meaning)
 
 
 def kinds_of(plan: Plan) -> list[str]:
@@ -174,7 +176,7 @@ def kinds_of(plan: Plan) -> list[str]:
 
 
 def test_where_the_model_points_adds_to_what_words_mean(folder: Path) -> None:
-    meanings = Meanings(folder)
+    meanings = Meanings(read_files(folder))
     word, pointed = np.array([0, 1, 0]), np.array([0, 0, 3])
 
     expected = OF_KINDS @ ((word + pointed) / np.linalg.norm(word + pointed))
@@ -184,30 +186,18 @@ def test_where_the_model_points_adds_to_what_words_mean(folder: Path) -> None:
 
 
 def test_the_model_counts_where_it_points_among_the_vectors_of_this_shop(folder: Path) -> None:
-    space = Kinds(folder).space
+    space = Kinds(read_files(folder)).space
     assert space == space_of(list(VECTORS), np.array(list(VECTORS.values()), np.int8))
     tents = QuestionMeaning(space, (0.0, 0.0, 5.0), 0.0)
     need = "trudge through the puddles"
-    assert kinds_of(by_model(need, None, "find_product")) == ["Rain Boots"]
-    assert kinds_of(by_model(need, tents, "find_product")) == ["Tents"]
-    assert kinds_of(by_model(need, replace(tents, space="0" * 16), "find_product")) == ["Rain Boots"]
+    assert kinds_of(by_model(need, None)) == ["Rain Boots"]
+    assert kinds_of(by_model(need, tents)) == ["Tents"]
+    assert kinds_of(by_model(need, replace(tents, space="0" * 16))) == ["Rain Boots"]
     told = Plan(mode="keyword", intent="find_product", queries=[need])
     follow_up = Question.parse(need, ["hello"])  # a head has learnt from questions of one utterance
-    assert kinds_of(with_kinds(told, follow_up, shipped_vocabulary(), tents)) == ["Rain Boots"]
-
-
-def test_a_need_that_the_model_turns_away_is_searched_where_all_else_says_that_it_is_one(folder: Path) -> None:
-    sure = QuestionMeaning(Kinds(folder).space, (0.0, 5.0, 0.0), 5.0)  # the words' odds are 3.5
-    for meaning, intent, kinds in (
-        (sure, "find_product", ["Rain Boots"]),
-        (None, "out_of_scope", []),
-        (replace(sure, odds=0.0), "out_of_scope", []),
-        (replace(sure, direction=(50.0, 50.0, 50.0)), "out_of_scope", []),  # as close to three categories
-        (replace(sure, space="0" * 16), "out_of_scope", []),
-    ):
-        plan = by_model("trudge through the mud", meaning)
-        assert (plan.intent, kinds_of(plan)) == (intent, kinds), meaning
-    assert by_model("where is my order", sure).intent == "order_status"
+    assert kinds_of(with_kinds(told, follow_up, shipped_vocabulary(), Need(need, is_told=True), tents)) == [
+        "Rain Boots"
+    ]
 
 
 def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
@@ -231,26 +221,3 @@ def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
     (folder / KINDS_FILE).unlink()
     with pytest.raises(ShopFolderError, match=KINDS_FILE):
         ShopFolder.load(folder)
-
-
-@pytest.mark.parametrize(
-    ("question", "kinds"),
-    [
-        ("tents or tarps, none of the cheap stuff", ["Tents"]),
-        ("red waterproof tents", ["Tents"]),
-        ("pitch my tent", []),
-        ("who invented tents", []),
-        ("strollers, please", []),  # the shop has none
-    ],
-)
-def test_who_begins_with_a_thing_of_the_shop_is_not_turned_away(folder: Path, question: str, kinds: list[str]) -> None:
-    del folder
-    assert kinds_of(by_model(question, None)) == kinds
-
-
-def test_a_thing_of_an_earlier_question_begins_nothing(folder: Path) -> None:
-    del folder
-    for newest in ("?", "who invented them"):
-        conversation = Conversation(Question.parse(newest, ["tents"]))
-        plan = plan_from_draft(PlanDraft("keyword", "out_of_scope"), conversation, shipped_vocabulary())
-        assert plan.intent == "out_of_scope", newest

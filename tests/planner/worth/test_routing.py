@@ -10,14 +10,14 @@ import pytest
 from service.api.app import replica_pool
 from service.gateway.request_queue import CapacityError
 from service.planner.caching import CachingPlanner
-from service.planner.making import plans
+from service.planner.fallback.making import plans
+from service.planner.fallback.reading.conversation import Conversation
+from service.planner.fallback.rules.draft import draft_by_rule
 from service.planner.plan_cache import PlanCache
 from service.planner.plan_text import PlanDraft
 from service.planner.planner import RULES_ID, Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
-from service.planner.rules.draft import draft_by_rule
 from service.planner.vocabulary import Vocabulary, shipped_vocabulary
 from service.planner.worth import features
 from service.planner.worth.routing import Router

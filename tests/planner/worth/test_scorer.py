@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from service.planner.worth.features import NAMES, Reading, numbers
 from service.planner.worth.scorer import FILE_NAME, Scorer, WorthError
