@@ -58,6 +58,11 @@ class Readiness:
             return self._known_reason() or self._last_failure
         return proving.result() or self._known_reason()
 
+    async def prove_once(self, seconds: float) -> None:
+        """Wait for a first trial plan, so long at most; where no replica is up there is none to wait for."""
+        if self._known_reason() is None:
+            await asyncio.wait({self._prove()}, timeout=seconds)
+
     async def watch(self) -> None:
         """Keep the proof fresh while somebody asks for it, until cancelled: a plan may take longer than an answer."""
         while True:
