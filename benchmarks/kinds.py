@@ -162,12 +162,11 @@ def microseconds() -> tuple[float, float]:
     return round(median(taken), 1), round(median(needing), 1)
 
 
-def measure(model: Path | None, cache: Path, source: Path | None) -> dict[str, Any]:
+def measure(model: Path | None, cache: Path, source: Path) -> dict[str, Any]:
     """Return the whole figure; the model's plans too, where a model folder is given."""
-    file = catalogue.fetch(cache, source)
-    products = list(catalogue.read(file))
+    products = list(catalogue.read(source))
     cases = all_cases(products)
-    asked, shop = questions(), Shop.open(cache, file)
+    asked, shop = questions(), Shop.open(cache, source)
     vocabulary = Vocabulary.load(model or Settings().model_dir)
     told = [Question.parse(each["query"]) for each in asked] + [Question.parse(case.query) for case in cases]
     figure: dict[str, Any] = {"command": "python -m benchmarks.kinds" + (" --model" if model else "")}
@@ -193,7 +192,7 @@ def _by_model(told: Sequence[Question], model: Path, lexicon: Lexicon) -> tuple[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, nargs="?", const=Settings().model_dir, help="plans of a model folder too")
-    parser.add_argument("--catalogue", type=Path, help="the sample catalogue's file; else as the shop finds it")
+    parser.add_argument("--catalogue", type=Path, default=catalogue.PRODUCTS)
     parser.add_argument("--cache", type=Path, default=Settings().cache_dir)
     parser.add_argument("--output", type=Path, default=FIGURE)
     given = parser.parse_args()

@@ -1,6 +1,6 @@
 """`make finetune`: go on from a model with rows of one's own (docs/own-data.md), measured before and after.
 
-The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head, early exit and tree are
+The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head and tree are
 then made anew for it. A tenth of the rows, by a hash of their words, is held out: a model that is worse on them is not
 written. Restartable, like `make train`; the output folder appears whole or not at all.
 """
@@ -41,7 +41,6 @@ from training.own_time import JUDGED, KIND_HEAD_TEXTS, Work, told
 from training.recipe import WorkFolderError, make_parts
 from training.settings import (
     AdapterSettings,
-    EarlyExitSettings,
     HeadSettings,
     KindHeadSettings,
     TrainingSettings,
@@ -83,7 +82,7 @@ class Wish:
     vocabulary: Path
     epochs: int
     rehearsal: float  # share of the own rows, or of LEAST_REHEARSED where these are fewer
-    questions: int  # that heads and early exit learn from
+    questions: int  # that heads learn from
     measured: int  # questions of theirs, and of ours, at most
     seed: int
     accept_worse: bool
@@ -146,7 +145,7 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> dict[str,
     before_it = wish.start if (wish.start / _ADAPTER).is_file() else None  # an imported base has none
     train = with_context(rows.train, before) if before_it else rows.train
     source = _source(wish, OwnRows(train, rows.dev), do.rehearsed)
-    settings = _settings(wish, cache, source, start.config.num_layers)
+    settings = _settings(wish, cache, source)
     bos, eos = card.bos_token_id, card.eos_token_id
     run = Finetuning(base, bos, eos, vocabulary, source, settings.adapter, wish.work, wish.seed, before_it)
     tables: dict[str, Any] = {}
@@ -184,12 +183,10 @@ def _source(wish: Wish, rows: OwnRows, rehearsed: int) -> partial[OwnMix]:
     return partial(OwnMix, path, OwnMix.save(rows, path), rehearsed)
 
 
-def _settings(wish: Wish, cache: Path, source: partial[OwnMix], layers: int) -> TrainingSettings:
+def _settings(wish: Wish, cache: Path, source: partial[OwnMix]) -> TrainingSettings:
     """Return the recipe's settings, gentler where there is something to lose."""
     config, own, kind_head = wish.start / "adapter_config.json", AdapterSettings(), KindHeadSettings()
     before = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    exits, path = EarlyExitSettings().within(layers), wish.start / "early_exit.json"
-    layers = json.loads(path.read_text(encoding="utf-8"))["layers"] if path.is_file() else exits.layers
     return TrainingSettings(
         data=wish.rows.parent,
         cache=cache,
@@ -207,7 +204,6 @@ def _settings(wish: Wish, cache: Path, source: partial[OwnMix], layers: int) -> 
             average_decay=0.99,
         ),
         heads=HeadSettings(questions=wish.questions),
-        early_exit=replace(exits, layers=layers, questions=min(exits.questions, wish.questions)),
         source=source,
         kind_head=kind_head.scaled(min(1.0, KIND_HEAD_TEXTS * wish.questions / kind_head.texts)),
         worth=WorthSettings(conversations=JUDGED, asked=JUDGED, start=wish.start),

@@ -11,7 +11,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +25,6 @@ from service.weights.memory import TooLittleMemoryError
 from service.weights.model_card import MODEL_CARD, ModelCard, ModelFolderError
 from training.bases import check_base, read_base
 from training.data.mix import REFRESHING, Mix, Shares
-from training.early_exit import train_early_exit
 from training.export import export_recipe
 from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
@@ -93,7 +91,6 @@ def train(settings: TrainingSettings) -> dict[str, float]:
     base = read_base(settings.base, settings.cache)
     vocabulary = Vocabulary.load(settings.vocabulary)
     print(check_base(base, settings, vocabulary), flush=True)
-    settings = replace(settings, early_exit=settings.early_exit.within(base.config.num_layers))
     model = settings.work / "model"
     model.mkdir(parents=True, exist_ok=True)
     card = ModelCard(
@@ -152,7 +149,6 @@ def make_parts(
             "a tagger learns which words of a prompt its plan copies",
             lambda: _train_tagger(settings, model),
         ),
-        ("early_exit.safetensors", "the first layers learn to draft", lambda: train_early_exit(settings, model)),
         (
             "kind_head.safetensors",
             "a head learns what a shop has for a need",

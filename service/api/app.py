@@ -155,7 +155,6 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         deadline_ms=settings.deadline_ms,
         deadline_watch=DeadlineWatch(pool, settings.deadline_ms),
         trace_seconds=settings.trace_deadline_ms / 1000,
-        speculation="draft" if settings.strategy == "draft" else "medusa",
         shared_memory=shared,
         tracer=tracer,
         outcomes=outcome_log(settings),

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -52,7 +52,6 @@ class Services:
     tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
     batch_room: BatchRoom = field(default_factory=BatchRoom)
     batch_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     outcomes: OutcomeLog | None = None
