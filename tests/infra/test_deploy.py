@@ -151,7 +151,7 @@ def test_a_fleet_goes_from_under_the_cells_to_over_them(
 ) -> None:
     assert "its creation failed (ROLLBACK_FAILED); it is made anew" in first.stdout
     said = [line for line in first.stdout.splitlines() if line.startswith("Deploying ")]
-    assert said == ["Deploying Cell-1", "Deploying Edge", "Deploying Observability"], (
+    assert said == ["Deploying Cell-1", "Deploying Edge", "Deploying Observability", "Deploying Spending"], (
         "what is under the cells stood already"
     )
     assert "nothing to watch" in first.stderr, "alarms come after the cells that they watch"

@@ -29,11 +29,8 @@ TARGETS = ("cell-out", "cell-in", "cost", "rollback")
 UNANSWERED = {
     ("autoscaling", "describe-instance-refreshes"),
     ("cloudtrail", "lookup-events"),
-    ("ec2", "describe-capacity-reservations"),
-    ("ec2", "modify-capacity-reservation"),
     ("elasticache", "describe-events"),
     ("elasticache", "test-failover"),
-    ("resource-groups", "list-group-resources"),
     ("ssm", "start-session"),
     ("synthetics", "get-canary-runs"),
     ("synthetics", "start-canary"),
@@ -59,7 +56,6 @@ class Shift:
             "prime-day": "dev",
             "cell-6": "cell-2",
             "i-...": self.deployment.instances()[-1],
-            "cr-...": "cr-0123456789abcdef0",
             "N": "4",
         }
 
