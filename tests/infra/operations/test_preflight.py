@@ -103,8 +103,9 @@ def test_an_image_that_hosts_could_not_boot_is_found_before(
     account.prepare()
     certified(account, monkeypatch)
     account.root_gib = 150
-    (lacking,) = account.found(Verdict.LACKS)
-    assert "has a root of 150 GiB, and hosts get 100" in lacking
+    base, release = account.found(Verdict.LACKS)
+    assert "base image ami-12c6146b has a root of 150 GiB, and hosts get 50" in base
+    assert "has a root of 150 GiB, and hosts get 50\n      -> machine_image.root_gib: 150" in release
 
 
 def test_what_the_fleet_file_names_must_be_there(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
