@@ -38,7 +38,7 @@ def test_every_event_has_its_floor_reserved_in_each_zone_before_it_rises() -> No
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"groups.0.reserve": True}, "no events to reserve for"),
+        ({"groups.0.reserve": True, "events": []}, "no events to reserve for"),
         ({"events": [EVENT | {"lead_minutes": 120, "reserve_hours": 1}]}, "reserves after its hosts start"),
     ],
 )
