@@ -16,7 +16,8 @@ from peakplan_client.translating import translate
 
 from service.planner.plan import Plan
 from shops.products import flat
-from shops.sources import BadRow, SourceError, rows
+from shops.merging import BadRow
+from shops.sources import SourceError, rows
 from shops.texts import number, plain
 
 _ID: Final = "peakplan_id"

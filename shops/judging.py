@@ -25,6 +25,7 @@ class Findings:
     """What is wrong with which products, by kind: counts, and examples for people."""
 
     products: int = 0
+    left_out: int = 0  # fields that matter
     missing: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # by field, by category
     in_category: Counter[str] = field(default_factory=Counter)
     other_way: Counter[str] = field(default_factory=Counter)  # by field
@@ -47,8 +48,9 @@ class Judge:
         self._prices: dict[str, list[float]] = defaultdict(list)
         self._usual: dict[str, tuple[float, float]] = {}
         self._titles: set[int] = set()
+        self._ids: set[int] = set()
         self._kinds = {head for head, _ in learnt.counts.heads}
-        self.findings = Findings()
+        self.findings = Findings(left_out=len(roles.unused))
 
     def gather(self, one: Product) -> None:
         """Take a price into what is usual in its category."""
@@ -87,7 +89,8 @@ class Judge:
             found.note("no plan can find", f"{one.id}: {one.title}")
 
     def _price(self, one: Product) -> None:
-        if self._roles.price is None or one.price is None:
+        if one.price is None:
+            self.findings.note("no price that is read", f"{one.id}: {one.title}")
             return
         if one.price <= 0:
             self.findings.note("suspicious price", f"{one.id}: {one.price:g} for {one.title}")
@@ -104,6 +107,9 @@ class Judge:
         if mark in self._titles:
             self.findings.note("duplicate", f"{one.id}: {one.title}")
         self._titles.add(mark)
+        if (number := hash(one.id)) in self._ids:
+            self.findings.note("repeated id", f"{one.id}: {one.title}, line {one.line}")
+        self._ids.add(number)
 
     def _can_be_found(self, one: Product) -> bool:
         """Tell whether anything says what a product is: a category, or a title with a kind or a word that is known."""

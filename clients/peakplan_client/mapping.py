@@ -15,7 +15,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from peakplan_client.errors import MappingError
 
 # Names are part of queries as they stand, so that nothing but a name may be one.
-FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+_PLAIN_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+FieldName = Annotated[
+    str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f\"`\\*^]([^\x00-\x1f\x7f\"`\\*^]*[^\s\x00-\x1f\x7f\"`\\*^])?$")
+]
 IndexName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 Value = str | bool | int | float
