@@ -10,9 +10,9 @@ from typing import Any, Final
 from peakplan_client.mapping import CatalogueMapping, Value
 
 from service.planner.vocabulary import Vocabulary
+from shops.merging import BadRow
 from shops.notation import LISTED, cell, notation_of
 from shops.products import flat, paths_of
-from shops.merging import BadRow
 from shops.sources import rows
 from shops.texts import amounts, plain
 

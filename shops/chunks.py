@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from shops.merging import BadRow
 from shops.products import Product, product
 from shops.progress import Progress
 from shops.roles import Roles
-from shops.merging import BadRow
 from shops.sources import rows
 
 CHUNK = 5000  # products

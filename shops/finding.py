@@ -15,8 +15,8 @@ from peakplan_client.search import Search, Text
 from peakplan_client.translating import translate
 
 from service.planner.plan import Plan
-from shops.products import flat
 from shops.merging import BadRow
+from shops.products import flat
 from shops.sources import SourceError, rows
 from shops.texts import number, plain
 

@@ -90,7 +90,7 @@ def _lists(so_far: Notation, values: Collection[str], *, is_path: bool) -> bool:
     sure = 0
     for part in having:
         first, *rest = (each.strip() for each in re.split(_COMMA, part))
-        known = first in alone or any(each in alone or so_far.level in each and so_far.level for each in rest)
+        known = first in alone or any(each in alone or (so_far.level in each and so_far.level) for each in rest)
         known = known or any((so_far.levels(each) or [""])[0] in tops for each in rest)
         sure += known or (not is_path and all(len(each.split()) <= 2 for each in (first, *rest)))
     return bool(having) and sure >= _MOSTLY * len(having)

@@ -9,14 +9,14 @@ from pathlib import Path
 from service.api.app import replica_pool, settings_vocabulary
 from service.engines.factory import model_source
 from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading import readers
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
 from service.planner.planner import Drafted, IncompletePlanError, Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.fallback.reading import readers
-from service.planner.fallback.reading.conversation import Conversation
-from service.planner.spelling import words
 from service.planner.shop.lexicon import Lexicon
+from service.planner.spelling import words
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 

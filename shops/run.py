@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from service.planner.spelling import sounds
 from service.planner.shop.folder import seal
 from service.planner.shop.lexicon import write_lexicon
+from service.planner.spelling import sounds
 from shops.chunks import Chunks, fingerprint, load, save, write_whole
 from shops.counting import Counts
 from shops.enriching import Enricher
@@ -21,11 +21,11 @@ from shops.judging import Findings, Judge
 from shops.kinds import Evidence
 from shops.lexicon import Learnt, tree
 from shops.mapping_file import as_yaml, learnt_mapping
+from shops.merging import BadRow
 from shops.products import Product, flat
 from shops.progress import Progress
 from shops.report import render, score
 from shops.roles import Roles, RolesError, find_roles
-from shops.merging import BadRow
 from shops.sources import SourceError, rows
 
 _SAMPLE = 5000  # first rows, whose fields tell their roles, ...

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final, TextIO
+from typing import IO, Final, TextIO
 
 from charset_normalizer import from_bytes
 

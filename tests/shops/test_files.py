@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 import yaml
+from peakplan_client.mapping import CatalogueMapping
 
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import SHIPPED_MODEL
 from shops.checking import misfits
 from shops.merging import BadRow
-from shops.products import flat, product
+from shops.products import product
 from shops.run import Task, learn
 from shops.sources import rows
-from peakplan_client.mapping import CatalogueMapping
 
 FILES = Path(__file__).with_name("files")
 COLOURS = ["blue", "green", "grey", "red"]

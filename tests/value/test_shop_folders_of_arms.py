@@ -13,10 +13,10 @@ import pytest
 from peakplan_client import assigned
 
 from service.planner.fallback.reading import readers
-from service.planner.spelling import correct_word
 from service.planner.shop import current
 from service.planner.shop.folder import ShopFolder
 from service.planner.shop.lexicon import Lexicon
+from service.planner.spelling import correct_word
 from service.settings.experiments import ExperimentSettings
 from tests.faults.under_load import fake_server
 from tests.planner.shop.test_in_shop import write_folder
