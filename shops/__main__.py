@@ -10,6 +10,7 @@ from typing import Any
 
 from peakplan_client.errors import MappingError
 from peakplan_client.mapping import CatalogueMapping
+from pydantic import ValidationError
 
 from service.engines.protocol import EngineError
 from service.planner.shop.folder import ShopFolderError
@@ -59,6 +60,10 @@ def main(words: list[str] | None = None) -> int:
         return run(arguments)
     except (SourceError, MappingError, VocabularyError, ShopFolderError, EngineError) as error:
         print(f"peakplan shop {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except ValidationError as error:
+        names = ", ".join(str(part) for each in error.errors() for part in each["loc"][-2:-1])
+        print(f"peakplan shop {arguments.command}: no engine can name the fields {names}: rename them", file=sys.stderr)
         return 1
     except OSError as error:
         about = f"{error.filename or arguments.output}: {error.strerror or error}"

@@ -16,9 +16,10 @@ from peakplan_client.translating import translate
 
 from service.planner.plan import Plan
 from shops.merging import BadRow
-from shops.products import flat
+from shops.notation import Notation
+from shops.products import flat, paths_of
 from shops.sources import SourceError, rows
-from shops.texts import number, plain
+from shops.texts import amounts, plain
 
 _ID: Final = "peakplan_id"
 
@@ -34,14 +35,14 @@ class Catalogue:
     @classmethod
     @contextlib.contextmanager
     def of(
-        cls, source: Path, mapping: CatalogueMapping, roles: Mapping[str, str], folder: Path, table: str | None = None
+        cls, source: Path, mapping: CatalogueMapping, summary: Mapping[str, Any], folder: Path, table: str | None = None
     ) -> Iterator[Self]:
-        """Index a catalogue's file under `folder`; `roles` are those of its fields. Raises SourceError."""
+        """Index a catalogue's file under `folder`; `summary` is the shop folder's. Raises SourceError."""
         mapping = _without_dots(mapping)
         title = next(iter(mapping.text))
         columns = dict.fromkeys([_ID, *_fields(mapping.model_dump())])
         database = folder / "catalogue.sqlite"
-        build_index(database, list(columns), _cells(source, mapping, roles, list(columns), table), mapping)
+        build_index(database, list(columns), _cells(source, mapping, summary, list(columns), table), mapping)
         with contextlib.closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             connection.row_factory = sqlite3.Row
             yield cls(connection, mapping, title)
@@ -113,12 +114,17 @@ def _fields(content: Any) -> Iterator[str]:
 
 
 def _cells(
-    source: Path, mapping: CatalogueMapping, roles: Mapping[str, str], columns: list[str], table: str | None
+    source: Path, mapping: CatalogueMapping, summary: Mapping[str, Any], columns: list[str], table: str | None
 ) -> Iterator[list[Any]]:
-    """Yield the rows of the table; of a list the last value counts, which of a category path is the narrowest."""
+    """Yield the rows of the table; of several categories the most special counts, of prices in its currency the lowest.
+
+    A price in another currency is none: no bound compares it.
+    """
     numeric = {each.field for each in (mapping.price, mapping.rating) if each}
     numeric |= {offer.field for offer in mapping.offers.values() if offer.min is not None}
-    named = next((field for field, role in roles.items() if role == "id"), None)
+    named = next((field for field, role in summary["roles"].items() if role == "id"), None)
+    notation = {_column(name): Notation(*each) for name, each in summary.get("notation", {}).items()}
+    kind = mapping.facets["type"].field if "type" in mapping.facets else None
     count = 0
     for found in rows(source, table=table):
         if isinstance(found, BadRow):
@@ -128,13 +134,23 @@ def _cells(
         own = fields.get(_column(named)) if named else None
         cells: list[Any] = [plain(own) if own is not None else str(line)]
         for name in columns[1:]:
-            value = fields.get(name)
-            if isinstance(value, list):
-                value = " ".join(map(str, value)) if name in mapping.text else value[-1]
+            value, written = fields.get(name), notation.get(name, Notation())
             if name in numeric:
-                value = number(value)
+                value = _lowest(value, written.level, mapping)
+            elif name == kind and (paths := paths_of(value, written)):
+                value = paths[0][1]
+            elif isinstance(value, list):
+                value = " ".join(map(str, value)) if name in mapping.text else value[-1]
             cells.append(value if value is None or isinstance(value, int | float) else plain(value))
         count += 1
         yield cells
     if not count:
         raise SourceError(f"{source} holds no product")
+
+
+def _lowest(value: Any, mark: str, mapping: CatalogueMapping) -> float | None:
+    """Return the lowest number of a field, of those that say no other currency than the mapping's."""
+    own = mapping.price.currency if mapping.price else None
+    found = [each for one in (value if isinstance(value, list) else [value]) if one is not None
+             for each in amounts(plain(one), mark)]  # fmt: skip
+    return min((each.value for each in found if each.currency in (None, own)), default=None)

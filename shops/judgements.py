@@ -64,7 +64,7 @@ def read_judgements(paths: Sequence[Path], questions: Path | None = None) -> Jud
 def _from_lines(path: Path, words: Mapping[str, Asked], found: Judgements) -> None:
     """Read qrels (`id 0 product grade`, with the words elsewhere) or lines of question, product, and perhaps grade."""
     told: list[tuple[int, str, str, str]] = []
-    columns = (0, 1, 2)
+    columns: tuple[int, ...] = (0, 1, 2)
     for number, line in _lines(path):
         tabbed = [cell.strip() for cell in (next(csv.reader([line])) if path.suffix == ".csv" else line.split("\t"))]
         if number == 1 and (named := _columns(tabbed)):
@@ -101,7 +101,8 @@ def _columns(names: Sequence[str]) -> tuple[int, ...] | None:
 
 def _from_json(path: Path, words: Mapping[str, Asked], found: Judgements) -> None:
     """Read judgements as OpenSearch's search relevance workbench and Quepid export them."""
-    told, level = [], [(json.loads(path.read_text(encoding="utf-8-sig")), "")]
+    told: list[tuple[int, str, str, str]] = []
+    level: list[tuple[Any, str]] = [(json.loads(path.read_text(encoding="utf-8-sig")), "")]
     while level:
         value, question = level.pop()
         if isinstance(value, list):
@@ -110,10 +111,10 @@ def _from_json(path: Path, words: Mapping[str, Asked], found: Judgements) -> Non
             question = next((str(value[name]) for name in _COLUMNS[0] if isinstance(value.get(name), str)), question)
             product, grade = (next((value[name] for name in known if value.get(name) not in (None, "")), None)
                               for known in (_DOCUMENTS, _COLUMNS[2]))  # fmt: skip
-            if product is not None and not isinstance(grade, dict | list | None):
+            if product is not None and not isinstance(grade, dict | list) and grade is not None:
                 told.append((len(told) + 1, question, str(product), str(grade)))
             else:
-                level += [(each, question) for each in reversed(value.values())]
+                level += [(each, question) for each in reversed([*value.values()])]
     _add(path, told, words, found)
 
 

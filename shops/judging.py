@@ -16,6 +16,7 @@ from shops.texts import key
 _FAR: Final = 6.0  # median deviations of a category's logarithmic prices
 _LEAST_SPREAD: Final = 0.15
 _ENOUGH: Final = 8  # prices of a category that say what is usual
+_MOST: Final = 0.5  # of a category's products that have an attribute: the others lack it
 _SHOWN: Final = 200  # examples of each kind
 _MOST_PRICES: Final = 2000  # of a category that tell its median
 
@@ -45,6 +46,7 @@ class Judge:
         self._learnt = learnt
         self._roles = roles
         self._fields = [name for name in (roles.brand, roles.price, roles.rating, *roles.attributes) if name]
+        self._expected = _expected(learnt)
         self._prices: dict[str, list[float]] = defaultdict(list)
         self._usual: dict[str, tuple[float, float]] = {}
         self._titles: set[int] = set()
@@ -75,7 +77,9 @@ class Judge:
         found.in_category[top] += 1
         held = {self._roles.brand: one.brand, self._roles.price: one.price, self._roles.rating: one.rating}
         for name in self._fields:
-            if not (held[name] if name in held else one.attributes.get(name)):
+            if not (held[name] if name in held else one.attributes.get(name)) and (
+                name in held or (name, top) in self._expected
+            ):
                 found.missing[name][top] += 1
         if not one.path and self._roles.categories:
             found.note("no category", f"{one.id}: {one.title}")
@@ -118,3 +122,15 @@ class Judge:
         if any(head in self._kinds for head in heads(one.title)):
             return True
         return any(len(word) > 2 and word.isalpha() and is_known(word) for word in one.title.lower().split())
+
+
+def _expected(learnt: Learnt) -> set[tuple[str, str]]:
+    """Return the attributes that most products of a top category have: screws have no voltage, and lack none."""
+    counts = learnt.counts
+    products: Counter[str] = Counter({"(none)": counts.products["all"] - counts.products["category"]})
+    filled: Counter[tuple[str, str]] = Counter()
+    for path, count in counts.paths.items():
+        products[path[0]] += count
+    for (name, path), count in counts.filled.items():
+        filled[name, path[0] if path else "(none)"] += count
+    return {key for key, count in filled.items() if count >= _MOST * products[key[1]]}

@@ -18,7 +18,7 @@ _MOST_OPEN: Final = 10_000  # products that may still get a variant
 _OWN: Final = frozenset(("id", "sku", "handle", "gid"))
 _ONE: Final = frozenset((*SECTIONS["title"], *SECTIONS["description"], *SECTIONS["id"]))
 _PAIR: Final = re.compile(r"^(.*\D(\d+)?)[ _]names?$", re.I)
-_BEHIND: Final = (" Value", " value(s)", " value", "_value", " Description")
+_BEHIND: Final = (" Value", " value(s)", " value", "_value", " VALUES", " Values", " Description")
 _EXPLODED: Final = ("additional_attributes",)
 _VARIATIONS: Final = "configurable_variations"
 
@@ -43,14 +43,14 @@ Found = tuple[int, Row] | BadRow
 @lru_cache(maxsize=20_000)
 def plain_name(name: str) -> str:
     """Return the last part of a field's name in lower case, without accents, `g:` and signs: "is_in_stock"."""
-    last = re.sub(r"^.*\[(.*)\]$", r"\1", name).rpartition(".")[2]
+    last = re.split(r"\.(?=[^\W\d])", re.sub(r"^.*\[(.*)\]$", r"\1", name))[-1]
     last = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last.rpartition(":")[2] if last[:2] in ("g:", "c:") else last)
     return re.sub(r"\W+", "_", fold(last)).strip("_")
 
 
 def merged(found: Iterator[Found]) -> Iterator[Found]:
     """Yield each product once, where it stands first, with what all its rows say."""
-    waiting: OrderedDict[Any, tuple[int, Row]] = OrderedDict()
+    waiting: OrderedDict[int, tuple[int, Row]] = OrderedDict()
     keys: dict[Any, Any] = {}
     for each in found:
         if isinstance(each, BadRow):
@@ -61,14 +61,14 @@ def merged(found: Iterator[Found]) -> Iterator[Found]:
         if parent is None and own is None:
             yield line, _joined(row)
             continue
-        place = keys.get(parent) if parent else next((keys[key] for key in own or () if key in keys), None)
-        if place in waiting:
-            first, base = waiting[place]
-            waiting[place] = (first, _both(base, row) if parent else _both(row, base))
-        else:
-            place = line
-            waiting[place] = each
-        keys |= dict.fromkeys([parent] if parent else own or (), place)
+        named = [parent] if parent else own or []
+        places = [at for at in sorted({keys[key] for key in named if key in keys}) if at in waiting]
+        place, base = (places[0], row) if places else (line, row)
+        for at in places:
+            _, other = waiting.pop(at) if at != place else waiting[at]
+            base = _both(other, base) if parent else _both(base, other)
+        waiting[place] = (place, base)
+        keys |= dict.fromkeys(named, place)
         if len(waiting) > _MOST_OPEN:
             at, base = waiting.popitem(last=False)[1]
             yield at, _joined(base)
@@ -81,11 +81,15 @@ def _roles(names: tuple[str, ...]) -> tuple[str | None, str | None, tuple[str, .
     """Return the fields that name a row's product: a group's, a parent's, and its own ids."""
     plain = {plain_name(name): name for name in reversed(names)}
     is_shopify = "handle" in plain and any(name.startswith(("variant", "option1")) for name in plain)
-    group = "handle" if is_shopify else next((name for name in ("handleid", "item_group_id") if name in plain), "")
+    group = (
+        "handle"
+        if is_shopify
+        else next((name for name in ("handle_id", "handleid", "item_group_id") if name in plain), "")
+    )
     parents = ("parent_id", "parentid", "parent_sku", "parent")
     parent = next((name for name in parents if name in plain), "")
     own = tuple(plain[name] for name in ("id", "sku", "gid") if name in plain)
-    return plain.get(group), plain.get(parent) or plain.get(_VARIATIONS), own
+    return plain[group] if group else None, plain.get(parent) or plain.get(_VARIATIONS), own
 
 
 def _places(row: Row) -> tuple[Any, list[Any] | None]:
@@ -133,7 +137,8 @@ def _with_options(row: Row) -> Row:
 @lru_cache(maxsize=64)
 def _pairs(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """Return the columns of attributes' names with those of their values."""
-    found = []
+    wix = ((name, name.replace("Name", "Description")) for name in names if name.startswith("productOptionName"))
+    found = [(name, value) for name, value in wix if value in names]
     for name in names:
         if (match := _PAIR.match(name)) and (match[2] or "ption" in match[1] or "ttribute" in match[1]):
             value = next((match[1] + end for end in _BEHIND if match[1] + end in names), None)
@@ -154,8 +159,11 @@ def _joined(row: Row) -> Row:
         if called and row[value] not in (None, "", []) and called not in ("Title", "Default Title"):
             whole.setdefault(str(called), row[value])
     for name in exploded:
-        variations = re.split(r"[,|]", str(whole.pop(name)))
-        for called, is_pair, value in (each.partition("=") for each in variations):
-            if is_pair and called != "sku" and value not in (held := whole.setdefault(called, [])):
-                whole[called] = [*held, value] if isinstance(held, list) else held
+        held = whole.pop(name)
+        for each in re.split(r"[,|]", ",".join(held) if isinstance(held, list) else str(held)):
+            called, is_pair, value = each.partition("=")
+            before = whole.get(called) or []
+            before = before if isinstance(before, list) else [before]
+            if is_pair and called != "sku" and value not in before:
+                whole[called] = [*before, value]
     return whole

@@ -37,6 +37,8 @@ class Notation(NamedTuple):
 
 def cell(value: Any) -> str:
     """Return what a field holds as one text."""
+    if isinstance(value, str) and "\n" in value and "<" not in value:
+        value = value.split("\n")
     return LISTED.join(map(plain, value)) if isinstance(value, list) else plain(value)
 
 
@@ -87,10 +89,15 @@ def _lists(so_far: Notation, values: Collection[str], *, is_path: bool) -> bool:
     having = [part for part in cells if re.search(_COMMA, part)]
     alone = {part for part in cells if "," not in part}
     tops = {levels[0] for part in alone if (levels := so_far.levels(part))} if so_far.level else set()
+    firsts = Counter(re.split(_COMMA, part)[0].strip() for part in having)
     sure = 0
     for part in having:
         first, *rest = (each.strip() for each in re.split(_COMMA, part))
-        known = first in alone or any(each in alone or (so_far.level in each and so_far.level) for each in rest)
+        known = (
+            first in alone
+            or (not so_far.level and firsts[first] > 2)
+            or any(each in alone or (so_far.level in each and so_far.level) for each in rest)
+        )
         known = known or any((so_far.levels(each) or [""])[0] in tops for each in rest)
         sure += known or (not is_path and all(len(each.split()) <= 2 for each in (first, *rest)))
     return bool(having) and sure >= _MOSTLY * len(having)

@@ -2,13 +2,14 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from service.planner.amounts import Amount
 from service.planner.text import fold
 from shops.fields import SECTIONS
-from shops.merging import Row
+from shops.merging import Row, plain_name
 from shops.notation import LISTED, Notation
 from shops.roles import Roles
 from shops.texts import amounts, number, plain
@@ -136,6 +137,8 @@ def prices_of(fields: dict[str, Any], roles: Roles) -> list[Amount]:
             mark == "." or text[-4:-3] != "." or not isinstance(each, str)
         )
         found += [Amount(float(text))] if is_plain else amounts(text, mark)
+    if re.search(r"cents?$|minor", plain_name(roles.price)):
+        found = [Amount(price.value / 100, price.currency) for price in found]
     return sorted(found, key=lambda price: price.value)
 
 
@@ -147,7 +150,8 @@ def _stock(value: Any) -> Any:
     """Return whether any variant is there, where several say so."""
     if not isinstance(value, list):
         return value
-    return next((each for each in value if fold(str(each)).replace(" ", "_") in _IN_STOCK), _one(value))
+    known = next((each for each in value if fold(str(each)).replace(" ", "_") in _IN_STOCK), None)
+    return known if known is not None else max(value, key=lambda each: number(each) or 0, default="")
 
 
 _IN_STOCK: Final = frozenset(SECTIONS["in stock"])

@@ -4,18 +4,17 @@ Names tell most (`fields.txt`), contents the rest. Where neither does, `find_rol
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final
 
 from service.planner.money import code_of
 from shops.facets import facet_of_field
 from shops.fields import SECTIONS
 from shops.merging import plain_name
-from shops.notation import LISTED, Notation, cell, decimal_mark, notation_of
-from shops.texts import amounts, is_number, tokens
+from shops.notation import LISTED, Notation, decimal_mark, notation_of
+from shops.profiles import MOST_DISTINCT, READ, SAME_ID, FieldProfile, Profiles, is_said, tells
 
 ROLES: Final = (
     "id", "title", "description", "brand", "category", "price", "sale", "currency", "rating", "stock", "newest",
@@ -29,14 +28,9 @@ _CATEGORY: Final = re.compile(
     r"|lvl\d|hierarchical_?categories)$"
 )  # fmt: skip
 _LESS_SURE: Final = frozenset(("type", "style", "kind", "tag", "tags", "collection", "collections", "sortiment"))
-_WRAPPERS: Final = frozenset(("name", "value", "title", "label", "text", "amount", "id"))  # "brand.name" is a brand
-_URL: Final = re.compile(r"^(?:https?:)?//|^/[\w/.-]+\.\w+$|^www\.")
-_MOST_DISTINCT: Final = 20_000
-_DETERMINED: Final = 0.95  # of a field's rows whose value tells the value of another
-_FEW: Final = 0.2  # distinct values of an attribute or a category, of rows
-_READ: Final = 200  # distinct values that tell whether a field holds money
-_LONGEST: Final = 60  # characters of a price
-_SAME_ID: Final = 0.9  # distinct ids, of rows
+_WRAPPERS: Final = frozenset(
+    ("name", "value", "title", "label", "text", "amount", "id", "cents")
+)  # "brand.name" is a brand
 _SORTS: Final = re.compile(r"\d{4}-\d\d|\d{4}/\d\d|\d{8,}|\d{4}$")  # a text that sorts as its date does
 _MONEY: Final = re.compile(r"price|preis|prix|precio|prezzo|preco|prijs|\bcost\b|amount|betrag")
 _IMPORTANT: Final = {"price": _MONEY, "stock": re.compile(r"stock|availab|lager|inventory"),
@@ -84,47 +78,6 @@ class Roles:
         return self.notation.get(name or "", Notation())
 
 
-@dataclass
-class FieldProfile:
-    """What a sample's rows hold in one field."""
-
-    filled: int = 0
-    numbers: int = 0
-    urls: int = 0
-    words: int = 0
-    values: Counter[str] = field(default_factory=Counter)
-
-    def add(self, value: Any) -> None:
-        self.filled += 1
-        text = cell(value)
-        self.numbers += isinstance(value, bool) or is_number(text)
-        self.urls += bool(_URL.match(text))
-        self.words += len(text.split())
-        if len(self.values) < _MOST_DISTINCT or text in self.values:
-            self.values[text] += 1
-
-    @property
-    def is_text(self) -> bool:
-        return self.numbers < 0.5 * self.filled and self.urls < 0.5 * self.filled
-
-    def is_closed(self, notation: Notation) -> bool:
-        """Tell whether its values repeat, as those of a category or an attribute do."""
-        parts = {part for value in self.values for part in notation.parts(value)}
-        is_each_own = self.filled >= 10 and len(self.values) > _SAME_ID * self.filled and len(parts) > 0.5 * self.filled
-        return len(parts) <= max(30, _FEW * self.filled) and self.words <= 12 * self.filled and not is_each_own
-
-    @cached_property
-    def money(self) -> tuple[float, float]:
-        """The shares of values that say an amount, and a currency with it."""
-        told = [amounts(text) for text in list(self.values)[:_READ] if len(text) <= _LONGEST and not _URL.match(text)]
-        read = [each for each in told if each]
-        seen = min(_READ, len(self.values)) or 1
-        return len(read) / seen, sum(each[0].currency is not None for each in read) / seen
-
-
-Profiles = Mapping[str, FieldProfile]
-
-
 def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) -> Roles:
     """Return the roles of the fields of a sample of flat rows; `given` are those that a person told.
 
@@ -151,8 +104,8 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
     categories = told or _categories(left, sample, found["title"])
     notation = {name: notation_of(profiles[name].values, is_path=True) for name in categories}
     attributes = [name for name, role in given.items() if role == "attribute"]
-    notation |= {name: notation_of(one.values, is_path=False) for name, one in profiles.items()
-                 if name in attributes or (name in left and name not in categories and not _is_bookkeeping(name))}  # fmt: skip
+    rest = [name for name in left if name not in categories and not _is_bookkeeping(name)]
+    notation |= {name: notation_of(profiles[name].values, is_path=False) for name in (*attributes, *rest)}
     attributes += [name for name in left if name in notation and name not in categories
                    and _describes(name, left[name], notation[name])]  # fmt: skip
     for role in ("price", "sale", "rating"):
@@ -160,6 +113,7 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
             notation[found[role]] = Notation(level=decimal_mark(profiles[found[role]].values))
     unused = _unused({name: one for name, one in left.items() if name not in categories}, found, sample)
     if not categories:
+        notes.append("no field is read as the category: plans find products by their words alone")
         unused[0].extend(f"{name} holds ids of categories and no names: export the names, or --map FIELD=category"
                          for name in left if _CATEGORY.match(plain_name(name)) and not left[name].is_text)  # fmt: skip
     if "price" in found and profiles[found["price"]].money[1] > 0.5:
@@ -172,8 +126,8 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
 
 def _settle(found: dict[str, str], free: Profiles) -> Iterable[str]:
     """Correct roles by contents: an id that is none, a price that only products on sale have."""
-    name = found.get("id")
-    if name in free and free[name].filled >= 10 and len(free[name].values) < _SAME_ID * free[name].filled:
+    name = found.get("id", "")
+    if name in free and free[name].filled >= 10 and len(free[name].values) < SAME_ID * free[name].filled:
         one = free[name]
         value, count = one.values.most_common(1)[0]
         yield (f"{name} is no id: {count} of {one.filled} products have {value} (a spreadsheet shortens long numbers); "
@@ -181,8 +135,8 @@ def _settle(found: dict[str, str], free: Profiles) -> Iterable[str]:
         del found["id"]
         if other := _named("id", {key: each for key, each in free.items() if key != name}, found):
             found["id"] = other
-    if (name := found.get("newest")) in free and not all(
-        _SORTS.match(value) for value in list(free[name].values)[:_READ]
+    if (name := found.get("newest", "")) in free and not all(
+        _SORTS.match(value) for value in list(free[name].values)[:READ]
     ):
         yield f"{name} sorts no products: write dates as 2026-01-31, which engines sort"
         del found["newest"]
@@ -203,9 +157,10 @@ def _unused(
         for role, pattern in _IMPORTANT.items():
             is_named = bool(pattern.search(plain_name(name)))
             is_role = is_named or (role == "price" and one.money[1] > 0.8)
-            if not is_role or one.urls > 0.5 * one.filled or one.filled < 0.05 * len(sample) or len(one.values) < 2:
+            is_seldom = one.filled < 0.05 * len(sample) or (len(one.values) < 2 and role in found)
+            if not is_role or one.urls > 0.5 * one.filled or is_seldom:
                 continue
-            if role in found and _tells(found[role], name, sample):
+            if role in found and tells(found[role], name, sample):
                 continue
             flag = f"--map {_quoted(f'{name}={role}')}"
             example = next(iter(one.values))[:40]
@@ -214,8 +169,8 @@ def _unused(
             else:
                 lost.append(f"{name} looks like the {role} ({example!r}) and is not read as one: {flag}")
             break
-    if "price" not in found:
-        lost.insert(0, "no field is read as the price: name it with --map FIELD=price")
+    if "price" not in found and not lost:
+        lost.append("no field is read as the price: name it with --map FIELD=price")
     return lost, notes
 
 
@@ -228,7 +183,7 @@ def _names_of(name: str) -> Iterable[tuple[int, str]]:
     parent, dot, _ = name.rpartition(".")
     last = plain_name(name)
     if dot and last in _WRAPPERS:
-        last = f"{plain_name(parent)}_{last}" if last == "id" else plain_name(parent)
+        last = f"{plain_name(parent)}_{last}" if last in ("id", "cents") else plain_name(parent)
     yield 0, last
     words = last.split("_")
     rest = [word for word in words if word not in SECTIONS["qualifiers"] and not word.isdigit()]
@@ -273,7 +228,7 @@ def _fits(role: str, profile: FieldProfile) -> bool:
     if role == "rating":
         return profile.numbers > 0.5 * profile.filled
     if role == "currency":
-        return all(code_of(value.upper()) for value in list(profile.values)[:_READ])
+        return all(code_of(value.upper()) for value in list(profile.values)[:READ])
     if role in ("title", "brand"):
         return profile.is_text
     return role in ("image", "stock", "newest", "best_selling", "id") or profile.urls < 0.5 * profile.filled
@@ -284,7 +239,7 @@ def _title(free: Mapping[str, FieldProfile], found: Mapping[str, str]) -> str:
     hits = [
         name
         for name, one in free.items()
-        if name not in found.values() and one.is_text and len(one.values) > 0.8 * min(one.filled, _MOST_DISTINCT)
+        if name not in found.values() and one.is_text and len(one.values) > 0.8 * min(one.filled, MOST_DISTINCT)
         and 2 * one.filled <= one.words <= 25 * one.filled
     ]  # fmt: skip
     if len(hits) != 1:
@@ -310,9 +265,9 @@ def _describes(name: str, profile: FieldProfile, notation: Notation) -> bool:
     is_flag = profile.numbers > 0.9 * profile.filled and facet_of_field(name) == "feature" and len(values) < 3
     is_money = bool(_MONEY.search(plain_name(name)))
     urls = profile.urls >= 0.5 * profile.filled
-    is_system = all(value.lower() in _SYSTEM for value in values)
-    is_category_id = not profile.is_text and any(_CATEGORY.match(each) for _, each in _names_of(name))
     parts = {part for value in values for part in notation.parts(value)}
+    is_system = all(part.lower() in _SYSTEM for part in parts)
+    is_category_id = not profile.is_text and any(_CATEGORY.match(each) for _, each in _names_of(name))
     left_out = is_flag or is_money or urls or is_system or is_category_id
     return profile.is_closed(notation) and len(parts) > 1 and not left_out
 
@@ -329,7 +284,7 @@ def _categories(left: Profiles, sample: Sequence[Mapping[str, Any]], title: str)
     chain = [min(sure, key=lambda name: len(left[name].values))]
     for name in sorted(named, key=lambda name: len(left[name].values)):
         finer = len(left[name].values) > len(left[chain[-1]].values)
-        if finer and _tells(name, chain[-1], sample) and (name in sure or _is_said(name, title, sample)):
+        if finer and tells(name, chain[-1], sample) and (name in sure or is_said(name, title, sample)):
             chain.append(name)
     return tuple(chain)
 
@@ -345,19 +300,3 @@ def _is_category(name: str, one: FieldProfile) -> bool:
 
 
 _SYSTEM: Final = frozenset(SECTIONS["systems' own words that are no category"])
-
-
-def _tells(name: str, other: str, sample: Sequence[Mapping[str, Any]]) -> bool:
-    together: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in sample:
-        if name in row and other in row:
-            together[str(row[name])][str(row[other])] += 1
-    both = sum(sum(counts.values()) for counts in together.values())
-    return sum(counts.most_common(1)[0][1] for counts in together.values()) >= _DETERMINED * both > 0
-
-
-def _is_said(name: str, title: str, sample: Sequence[Mapping[str, Any]]) -> bool:
-    """Tell whether titles often say the field's values, as they do what a thing is."""
-    told = [row for row in sample if name in row and title in row]
-    said = sum(not set(tokens(str(row[name]))).isdisjoint(tokens(str(row[title]))) for row in told)
-    return said > 0.15 * len(told)

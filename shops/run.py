@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from shops.judging import Findings, Judge
 from shops.kinds import Evidence
 from shops.lexicon import Learnt, tree
 from shops.mapping_file import as_yaml, learnt_mapping
-from shops.merging import BadRow
+from shops.merging import BadRow, plain_name
 from shops.products import Product, flat
 from shops.progress import Progress
 from shops.report import render, score
@@ -175,6 +176,8 @@ def _seen(learnt: Learnt, roles: Roles) -> Iterator[str]:
         yield f"{several:,} products have variants in rows of their own: each is one product with the values of all"
     if ranges := counts["ranges"]:
         yield f"{ranges:,} products have several prices: the lowest counts"
+    if roles.price and re.search(r"cents?$|minor", plain_name(roles.price)):
+        yield f"{roles.price} counts cents: index the price in whole units, which plans compare"
     if roles.price and counts["price"] < 0.98 * counts["all"]:
         yield f"{roles.price} is read for {counts['price']:,} of {counts['all']:,} products"
 

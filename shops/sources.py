@@ -138,7 +138,7 @@ def _csv(path: Path, file: TextIO) -> Iterator[Found]:
     names = next(csv.reader([first], delimiter=delimiter), [])
     while names and not names[-1].strip():
         names.pop()
-    names = [name.strip() for name in names]
+    names = [re.sub(r'[\x00-\x1f"`\\*^;]', "", name).strip() for name in names]
     if len(set(names)) != len(names) or not names:
         raise SourceError(f"{path}: its first line must name every column once")
     if len(names) > 1 and any(re.fullmatch(r"\D{0,3}\d+([.,]\d+)*\D{0,3}", name) for name in names):

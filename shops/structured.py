@@ -31,7 +31,7 @@ def json_rows(file: TextIO, *, is_lines: bool) -> Iterator[Found]:
     else:
         whole = _parsed(first + file.read())
         found = [BadRow(1, whole)] if isinstance(whole, str) else enumerate(_inside(whole), 1)
-        yield from found  # type: ignore[misc]
+        yield from found
 
 
 def _parsed(text: str) -> Any:
@@ -106,11 +106,12 @@ def xml_rows(file: IO[bytes]) -> Iterator[Found]:
     """Yield the products of a feed: Google's and Facebook's RSS and Atom, Heureka's, Yandex's, a shop's own. Raises
     ValueError where there is none.
     """
-    number, inside = 0, None
+    number = 0
+    inside: ElementTree.Element | None = None
     for event, one in ElementTree.iterparse(file, events=("start", "end")):
         if event == "start":
             inside = one if inside is None and _local(one.tag) in _ITEMS else inside
-        elif one is inside:
+        elif inside is not None and one is inside:
             number, inside = number + 1, None
             yield number, Row(_children(one))
             one.clear()

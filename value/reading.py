@@ -62,7 +62,8 @@ _MONEY = "SELECT currency FROM paid WHERE currency <> '' GROUP BY currency ORDER
 _TABLE = f"""
 CREATE TABLE asked AS
 WITH counted AS (SELECT coalesce(least(min(click_at), min(cart_at)), 1) > 0 AS from_one FROM judged)
-SELECT plan, coalesce(p.planned_at, j.time) AS time, j.first_ms, j.results, j.shown, j.click_at < {IN_FRONT} + from_one::INT AS click,
+SELECT plan, coalesce(p.planned_at, j.time) AS time, j.first_ms, j.results, j.shown,
+  j.click_at < {IN_FRONT} + from_one::INT AS click,
   j.cart_at < {IN_FRONT} + from_one::INT AS cart, j.bought, j.back,
   coalesce(nullif(p.release, ''), '-') AS release, coalesce(m.value, 0) AS value,
   coalesce(p.experiment, j.experiment) AS in_experiment, coalesce(p.arm, j.arm) AS in_arm, p.model, p.shop, p.missed,

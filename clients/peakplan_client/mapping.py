@@ -268,7 +268,7 @@ class _UniqueKeys(yaml.SafeLoader):
 _HINTS = {
     "extra_forbidden": "is not a key of a mapping: remove it, or look its name up in docs/search.md",
     "missing": "is required: add it",
-    "string_pattern_mismatch": "must be a name without quotes, backslash, ;, * and ^ (a currency: three capitals such as USD)",
+    "string_pattern_mismatch": "must be a name without quotes, \\ ; * ^ (a currency: three capitals such as USD)",
     "value_error": "{error}",
 }
 

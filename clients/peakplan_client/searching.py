@@ -30,8 +30,8 @@ def searches(plan: Plan, mapping: CatalogueMapping, question: str = "") -> Searc
         return Searches((), ("the plan has no queries: there is nothing to search",))
     question, refused, exact = read_operators(question)
     if refused:
-        parts = [without_refused(part, refused) for part in plan.parts]
-        plan = without_refused(plan, refused).model_copy(update={"parts": parts})
+        kept = [without_refused(part, refused) for part in plan.parts]
+        plan = without_refused(plan, refused).model_copy(update={"parts": kept})
     translation = _Translation(plan, mapping, exact)
     if not plan.parts:
         return translation.done([translation.search(plan, plan.queries, question)])

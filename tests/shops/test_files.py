@@ -1,4 +1,4 @@
-"""Files as shops have them, small and made up: each is learnt as its owner means it, or refused with the line that helps."""
+"""Files as shops have them, small and made up: learnt as their owners mean them, or refused with what helps."""
 
 import json
 from dataclasses import dataclass, field
