@@ -14,7 +14,7 @@ from shops.merging import BadRow
 from shops.notation import LISTED, cell, notation_of
 from shops.products import flat, paths_of
 from shops.sources import rows
-from shops.texts import amounts, plain
+from shops.texts import is_amount, plain
 
 _MOST_VALUES: Final = 200_000  # distinct ones of a field
 _READ: Final = 200  # distinct values that tell whether a field holds numbers
@@ -38,7 +38,7 @@ class Field:
     @property
     def holds_numbers(self) -> bool:
         seen = list(self.cells)[:_READ]
-        return sum(bool(amounts(text.split(LISTED)[0])) for text in seen) >= 0.9 * len(seen)
+        return sum(is_amount(text.split(LISTED)[0]) for text in seen) >= 0.9 * len(seen)
 
     def values(self, *, is_path: bool) -> Counter[str]:
         """Return the values, as the learner takes several out of one cell."""

@@ -57,19 +57,24 @@ def rows(path: Path, *, table: str | None = None) -> Iterator[tuple[int, Row] | 
 def _read(path: Path, table: str | None) -> Iterator[Found]:
     suffix = path.suffix.lower()
     if suffix in _TABLES:
-        return _TABLES[suffix](path, table)
+        yield from _TABLES[suffix](path, table)
+        return
     with _open(path) as file:
         head = file.read(_HEAD)
     start = head.replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n")
     for magic, what in _NO_CATALOGUE.items():
         if head.startswith(magic):
             raise SourceError(f"{path} is {what}: save it as CSV in UTF-8")
-    if start[:1] == b"<":
-        return xml_rows(_open(path))
     is_lines = ".jsonl" in path.name or ".ndjson" in path.name
-    if is_lines or start[:1] in (b"{", b"["):
-        return json_rows(_text(path, "utf-16" if b"\0" in head[:4] else "utf-8-sig"), is_lines=is_lines)
-    return _csv(path, _text(path, _encoding(path, head))) if start else iter(())
+    if start[:1] == b"<":
+        with _open(path) as file:
+            yield from xml_rows(file)
+    elif is_lines or start[:1] in (b"{", b"["):
+        with _text(path, "utf-16" if b"\0" in head[:4] else "utf-8-sig") as text:
+            yield from json_rows(text, is_lines=is_lines)
+    elif start:
+        with _text(path, _encoding(path, head)) as text:
+            yield from _csv(path, text)
 
 
 def _open(path: Path) -> IO[bytes]:

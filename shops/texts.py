@@ -13,6 +13,7 @@ from shops.fields import SECTIONS
 
 _TAG: Final = re.compile(r"<[^<>]{1,200}>")
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’&+-][^\W_]+)*")
+_MOST_LETTERS: Final = 16  # beside an amount
 _LOCALES: Final = {".": "en", ",": "de"}  # whose decimals have this mark
 _PLAIN: Final = re.compile(r"-?\d+(?:\.\d+)?")
 _MEASURE: Final = re.compile(r"^\s*(\d+(?:[.,]\d+)?)\s*([a-zA-Zμ\"'″′]+\.?|fl\.? ?oz\.?)\s*$")
@@ -69,6 +70,11 @@ def number(value: Any, mark: str = "") -> float | None:
     if _PLAIN.fullmatch(text) and (mark == "." or text[-4:-3] != "."):
         return float(text)
     return next((one.value for one in amounts(text, mark)), None)
+
+
+def is_amount(text: str) -> bool:
+    """Tell whether a text is an amount, with a currency or "from" beside it, and no title that has a number."""
+    return sum(letter.isalpha() for letter in text) <= _MOST_LETTERS and bool(amounts(text))
 
 
 def is_number(text: str) -> bool:
