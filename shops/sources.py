@@ -7,6 +7,7 @@ import re
 import sqlite3
 import xml.etree.ElementTree as ElementTree
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib import import_module
@@ -24,7 +25,11 @@ _BATCH: Final = 1000
 _HEAD: Final = 1 << 20  # bytes that tell format and encoding
 _LOCAL: Final = ("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp932", "gb18030", "euc_kr")
 _NO_CATALOGUE: Final = {b"%PDF": "a PDF", b"\xd0\xcf\x11\xe0": "an old Excel file", b"\x89PNG": "a picture"}
+_UNREADABLE: Final = (
+    OSError, EOFError, RuntimeError, sqlite3.Error, zipfile.BadZipFile, zlib.error, csv.Error, ElementTree.ParseError,
+)  # fmt: skip
 _STRAY_QUOTE: Final = re.compile(r'(?<=[^",;\t|\r\n])"(?=[^",;\t|\r\n])|(?<=\d)"(?=[ \w])')
+_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f"`\\*^;\udc80-\udcff]')  # no part of a field's name in a mapping
 _UNDECODED: Final = re.compile(r"[\udc80-\udcff]")
 _LEAST_CELLS: Final = 0.5  # of the columns: a row with as many lacks its last cells, one with fewer is none
 
@@ -46,7 +51,7 @@ def rows(path: Path, *, table: str | None = None) -> Iterator[tuple[int, Row] | 
         raise
     except UnicodeError as error:
         raise SourceError(f"{path} cannot be read as text ({error}): save it as UTF-8") from error
-    except (OSError, EOFError, sqlite3.Error, zipfile.BadZipFile, csv.Error, ElementTree.ParseError) as error:
+    except _UNREADABLE as error:
         raise SourceError(
             f"{path} cannot be read ({error}): is it whole, and of the kind that its name says?"
         ) from error
@@ -143,7 +148,7 @@ def _csv(path: Path, file: TextIO) -> Iterator[Found]:
     names = next(csv.reader([first], delimiter=delimiter), [])
     while names and not names[-1].strip():
         names.pop()
-    names = [re.sub(r'[\x00-\x1f"`\\*^;]', "", name).strip() for name in names]
+    names = [_IN_NAMES.sub("", name).strip() for name in names]
     if len(set(names)) != len(names) or not names:
         raise SourceError(f"{path}: its first line must name every column once")
     if len(names) > 1 and any(re.fullmatch(r"\D{0,3}\d+([.,]\d+)*\D{0,3}", name) for name in names):

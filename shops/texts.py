@@ -30,6 +30,8 @@ UNIT_OF: Final = {
 def plain(value: Any) -> str:
     """Return a value as one line of text without markup."""
     text = str(value)
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # JSON may hold halves of surrogate pairs
     if "<" in text:
         text = _TAG.sub(" ", text)
     if "&" in text:

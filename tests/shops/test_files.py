@@ -1,5 +1,6 @@
 """Files as shops have them, small and made up: learnt as their owners mean them, or refused with what helps."""
 
+import gzip
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,11 @@ from service.planner.vocabulary import Vocabulary
 from service.settings.choices import SHIPPED_MODEL
 from shops.checking import misfits
 from shops.merging import BadRow
+from shops.notation import Notation
 from shops.products import product
+from shops.roles import Roles, RolesError
 from shops.run import Task, learn
-from shops.sources import rows
+from shops.sources import SourceError, rows
 
 FILES = Path(__file__).with_name("files")
 COLOURS = ["blue", "green", "grey", "red"]
@@ -159,3 +162,53 @@ def test_what_cannot_be_learnt_is_refused_with_what_helps(tmp_path: Path, name: 
     with pytest.raises(ValueError, match=REFUSED[name]):
         learn(Task(FILES / name, tmp_path / "shop", {}, quiet=True))
     assert not (tmp_path / "shop").exists()
+
+
+WIX = """handleId,fieldType,name,sku,price,productOptionName1,productOptionDescription1
+p1,Product,Blue Tee,T,20,Size,S;M
+p1,Variant,,T-S,,,S
+"""
+WOO = """ID,Type,SKU,Name,Regular price,Parent,Attribute 1 name,Attribute 1 value(s)
+1,variable,T,Blue Tee,,,Size,"S, M"
+2,variation,T-S,Blue Tee - S,20,T,Size,S
+3,variation,T-M,Blue Tee - M,22,id:1,Size,M
+"""
+MAGENTO = """sku,product_type,name,price,additional_attributes,configurable_variations
+T-S,simple,Blue Tee-S,20,size=S,
+T-M,simple,Blue Tee-M,22,size=M,
+T,configurable,Blue Tee,,brand=Norvik,"sku=T-S,size=S|sku=T-M,size=M"
+"""
+
+
+@pytest.mark.parametrize(("text", "price"), [(WIX, "price"), (WOO, "Regular price"), (MAGENTO, "price")])
+def test_variants_in_rows_of_their_own_are_one_product(tmp_path: Path, text: str, price: str) -> None:
+    (tmp_path / "p.csv").write_text(text)
+    (found,) = rows(tmp_path / "p.csv")
+    assert not isinstance(found, BadRow)
+    row = found[1]
+    roles = Roles(
+        title="name" if "name" in row else "Name", price=price, attributes=("Size" if "Size" in row else "size",),
+        notation={"Size": Notation(",;␟"), "size": Notation("␟")},
+    )  # fmt: skip
+    one = product(*found, roles)
+    assert one is not None
+    assert (one.title, one.price, [sorted(each) for each in one.attributes.values()]) == ("Blue Tee", 20, [["M", "S"]])
+    assert one.variants > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("p.csv.gz", gzip.compress(b"a,b\n1,2\n" * 200)[:-30] + b"xxxx", "is it whole"),
+        ("p.xml", b"<html><p>hi<br></html>", "cannot be read"),
+        ("p.xml", b"<shop><name>x</name></shop>", "none of the elements"),
+        ("p.zip", b"PK\x03\x04junk", "cannot be read"),
+        ("p.json", b'[{"id":1,"title":"a lamp","price":1},{"id":2,"ti', "nothing after it is read"),
+        ("p.csv", b"\xd0\xcf\x11\xe0 excel", "save it as CSV in UTF-8"),
+        ("p.csv", b"id,title,price\n1,A lamp,5\nx\ny\n", "only 1 products beside 2 rows"),
+    ],
+)
+def test_a_broken_file_is_refused_in_one_line(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises((SourceError, RolesError), match=told):
+        learn(Task(tmp_path / name, tmp_path / "shop", {}, quiet=True))
