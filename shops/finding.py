@@ -19,7 +19,7 @@ from shops.merging import BadRow
 from shops.notation import Notation
 from shops.products import flat, paths_of
 from shops.sources import SourceError, rows
-from shops.texts import amounts, plain
+from shops.texts import amounts_of, plain
 
 _ID: Final = "peakplan_id"
 
@@ -151,6 +151,5 @@ def _cells(
 def _lowest(value: Any, mark: str, mapping: CatalogueMapping) -> float | None:
     """Return the lowest number of a field, of those that say no other currency than the mapping's."""
     own = mapping.price.currency if mapping.price else None
-    found = [each for one in (value if isinstance(value, list) else [value]) if one is not None
-             for each in amounts(plain(one), mark)]  # fmt: skip
+    found = amounts_of(value, mark)
     return min((each.value for each in found if each.currency in (None, own)), default=None)

@@ -10,7 +10,9 @@ from shops.texts import plain
 LISTED: Final = "\u241f"  # between the values of a list, as `cell` writes them
 _PATHS: Final = (">>", ">", "»", "›")
 _TREES: Final = (LISTED, "|", "/")  # between levels or between values: the column tells
-_DECIMALS: Final = re.compile(r"\d([.,])(?:\d{1,2}|\d{4,})(?!\d|[.,]\d)")
+_DECIMALS: Final = re.compile(
+    r"(?:(?<=\d)(?=[.,](?:\d{1,2}|\d{4,})(?!\d|[.,]\d))|(?<=(?<!\d)0)(?=[.,]\d{3}(?!\d))|(?<=\d{4})(?=[.,]\d{3}(?!\d)))([.,])"
+)
 _OFTEN: Final = 0.3
 _MOSTLY: Final = 0.5
 _SHORT: Final = 6  # words of one of several values in a cell

@@ -12,7 +12,7 @@ from shops.fields import SECTIONS
 from shops.merging import Row, plain_name
 from shops.notation import LISTED, Notation
 from shops.roles import Roles
-from shops.texts import amounts, number, plain
+from shops.texts import amounts_of, number, plain
 
 _MOST_TEXT: Final = 400  # characters of a description
 _MOST_VALUES: Final = 200  # of a list
@@ -129,14 +129,7 @@ def prices_of(fields: dict[str, Any], roles: Roles) -> list[Amount]:
     """Return the amounts of a product's price from the lowest, as its column writes numbers."""
     if not roles.price or (held := fields.get(roles.price)) is None:
         return []
-    mark = roles.of(roles.price).level
-    found: list[Amount] = []
-    for each in held if isinstance(held, list) else [held]:
-        text = plain(each)
-        is_plain = text.replace(".", "", 1).isdigit() and (
-            mark == "." or text[-4:-3] != "." or not isinstance(each, str)
-        )
-        found += [Amount(float(text))] if is_plain else amounts(text, mark)
+    found = amounts_of(held, roles.of(roles.price).level)
     if re.search(r"cents?$|minor", plain_name(roles.price)):
         found = [Amount(price.value / 100, price.currency) for price in found]
     return sorted(found, key=lambda price: price.value)

@@ -225,8 +225,8 @@ def _rival(first: str, free: Profiles) -> str | None:
 def _fits(role: str, profile: FieldProfile) -> bool:
     if role in ("price", "sale"):
         return profile.numbers > 0.5 * profile.filled or profile.money[0] > 0.5
-    if role == "rating":
-        return profile.numbers > 0.5 * profile.filled
+    if role == "rating":  # "4.5 out of 5 stars"
+        return profile.numbers > 0.5 * profile.filled or profile.money[0] >= 0.5
     if role == "currency":
         return all(code_of(value.upper()) for value in list(profile.values)[:READ])
     if role in ("title", "brand"):

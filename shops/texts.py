@@ -74,6 +74,16 @@ def number(value: Any, mark: str = "") -> float | None:
     return next((one.value for one in amounts(text, mark)), None)
 
 
+def amounts_of(value: Any, mark: str = "") -> list[Amount]:
+    """Return the amounts of a field, which may be a number, a text or a list of them."""
+    found: list[Amount] = []
+    for each in value if isinstance(value, list) else [value]:
+        text = "" if each is None or isinstance(each, bool) else plain(each)
+        is_whole = not isinstance(each, str) or mark == "." or text[-4:-3] != "."
+        found += [Amount(float(text))] if _PLAIN.fullmatch(text) and is_whole else amounts(text, mark) if text else ()
+    return found
+
+
 def is_amount(text: str) -> bool:
     """Tell whether a text is an amount, with a currency or "from" beside it, and no title that has a number."""
     return sum(letter.isalpha() for letter in text) <= _MOST_LETTERS and bool(amounts(text))
