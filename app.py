@@ -1,6 +1,5 @@
-"""The CDK app: reads one fleet file, composes the stacks; nothing else. `make synth FLEET=dev`."""
+"""The CDK app: reads one fleet file, composes the stacks; nothing else. `npx cdk synth -c fleet=dev`, the default."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -19,14 +18,10 @@ from infra.stacks import compose, compose_load  # noqa: E402
 
 
 def main() -> int:
-    """Synthesise the fleet that `-c fleet=` or FLEET names; 2 when its file cannot be used."""
-    app = App(analytics_reporting=False)
-    fleet = app.node.try_get_context("fleet") or os.environ.get("FLEET")
-    if not fleet:
-        print("Which fleet? make synth FLEET=dev, or cdk -c fleet=dev", file=sys.stderr)
-        return 2
+    """Synthesise the fleet that `-c fleet=` or cdk.json names; 2 when its file cannot be used."""
+    app = App(analytics_reporting=False, stack_traces=False)
     try:
-        settings = upcoming_events_only(FleetSettings.from_yaml(fleet_file(str(fleet))))
+        settings = upcoming_events_only(FleetSettings.from_yaml(fleet_file(str(app.node.get_context("fleet")))))
         if load := app.node.try_get_context("load"):  # a file that `make event-load` wrote: its stack alone
             compose_load(app, *read(Path(str(load)), settings))
         else:

@@ -36,7 +36,7 @@ COLUMNS = (
     Column(
         "trained for 50 steps",
         "training/test_every_base.py",
-        "test_it_is_trained_for_fifty_steps_served_and_goes_through_an_export",
+        "test_it_is_trained_served_and_goes_through_an_export",
     ),
     Column("hosted by Triton", "engines/triton/test_lossless.py", "test_an_import_gives_transformers_tokens"),
     Column(

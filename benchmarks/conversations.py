@@ -1,6 +1,7 @@
 """How far plans are from what writers labelled, turn by turn, and how often a plan does harm.
 
-    python -m benchmarks.conversations ROWS… [--model FOLDER] [--rules] [--worst N]
+    python -m benchmarks.conversations ROWS… [--model FOLDER] [--rules] [--worst FILE]
+    python -m benchmarks.conversations --figure       # model and rules, into docs/figures/conversations.json
 
 ROWS are files in the notation of `training.data.notation`, or JSON lines of conversations. Labels name the values; a
 plan is judged by the words that it searches for, filters by and refuses, so that another cut of the same words counts
@@ -17,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.machine import describe_machine
 from benchmarks.model_texts import generator
+from benchmarks.serving_tables import provenance
 from service.planner.completion import plan_from_text
 from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan_text import PlanTextError
@@ -29,6 +32,19 @@ from training.data import notation
 from training.data.conversations import scored_rows
 from training.data.notation import Conversation
 
+ROWS: Final = Path(__file__).with_name("rows")
+FIGURE: Final = Path("docs/figures/conversations.json")
+SETS: Final = {  # of fresh writers, on whose rows nothing was trained or tuned
+    "t1": "English conversations",
+    "t5": "English conversations of a marketplace",
+    "t4": "a sale day's English questions and conversations",
+    "t3-es": "Spanish conversations",
+    "t3-de": "German conversations",
+    "t3-fr": "French conversations",
+    "t3-it": "Italian conversations",
+    "t3-pt": "Portuguese conversations",
+    "t3-nl": "Dutch conversations",
+}
 PRODUCTS: Final = frozenset(("find_product", "compare_products", "advise", "ask_product"))
 MOST_HISTORY: Final = 8
 _MOST_STALE = 2  # words of facets that no label wants
@@ -221,15 +237,53 @@ def by_rule(vocabulary: Vocabulary) -> Planning:
     return lambda task: plan_by_rule(task.conversation, vocabulary).model_dump(mode="json")
 
 
+def write_figure(model: Path, vocabulary: Vocabulary) -> None:
+    """Write how far plans of model and rules are from each set of labels."""
+    planners = {"model": by_model(model, vocabulary), "rules": by_rule(vocabulary)}
+    sets: Json = {}
+    for name in SETS:
+        rows = read(ROWS / f"{name}.txt")
+        sets[name] = {who: measure(rows, plan, vocabulary)[0] for who, plan in planners.items()}
+    figure = {"command": "make eval", "machine": describe_machine(), "sets": sets}
+    FIGURE.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+
+
+def render_conversations(figure: Json) -> str:
+    """Return the table of the figure."""
+    rows = [
+        "| every field of the plan right | turns | model, first turns | model, later turns | model, harm "
+        "| rules, later turns | rules, harm |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, what in SETS.items():
+        model, rules = figure["sets"][name]["model"], figure["sets"][name]["rules"]
+        first, later, (low, high) = model["first"], model["later"], model["later"]["interval"]
+        rows.append(
+            f"| {what} | {first['turns'] + later['turns']} | {first['whole']:.2f} | {later['whole']:.2f} "
+            f"[{low:.2f}, {high:.2f}] | {_harm(model):.3f} | {rules['later']['whole']:.2f} | {_harm(rules):.3f} |"
+        )
+    return "\n".join([*rows, "", provenance(figure, "rows of four fresh writers, asked once")])
+
+
+def _harm(figure: Json) -> float:
+    """Return the share of all turns whose plan does harm."""
+    kinds = [figure[kind] for kind in ("first", "later")]
+    return float(sum(kind["harm"] * kind["turns"] for kind in kinds) / sum(kind["turns"] for kind in kinds))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", type=Path, nargs="+")
+    parser.add_argument("rows", type=Path, nargs="*")
+    parser.add_argument("--figure", action="store_true", help="write the figure of the committed rows")
     parser.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="model folder")
     parser.add_argument("--rules", action="store_true", help="plan by rule")
     parser.add_argument("--worst", type=Path, help="write every turn that is not right into this file")
     parser.add_argument("--most", type=int, help="conversations of each file at most")
     arguments = parser.parse_args()
     vocabulary = Vocabulary.load(arguments.model)
+    if arguments.figure:
+        write_figure(arguments.model, vocabulary)
+        return
     plan = by_rule(vocabulary) if arguments.rules else by_model(arguments.model, vocabulary)
     every: list[Json] = []
     for path in arguments.rows:

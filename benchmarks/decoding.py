@@ -2,7 +2,7 @@
 
 Every question is planned by every strategy before the next question, in an order that rotates, on the same weights,
 dtype and threads as a replica in service. Baselines: greedy decoding under the same grammar without and with
-fast-forward, a draft model, and Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the
+fast-forward, and Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the
 real server is measured. The figure keeps one entry for each machine and kernel, and a run replaces its own.
 """
 
@@ -33,7 +33,6 @@ from service.settings.choices import Strategy
 
 FIGURE = Path("docs/figures/decoding.json")
 WARM_UP = 5
-SPECULATIVE: tuple[Strategy, ...] = ("draft", "medusa")
 
 
 def our_strategy(
@@ -63,16 +62,15 @@ def interleave(
             one = series[name]
             one.milliseconds.append((time.perf_counter() - started) * 1000)
             one.forwards.append(result.forwards)
-            one.draft_forwards.append(result.draft_forwards)
             one.decisions.append(result.decisions)
             one.forced.append(result.forced_tokens)
             one.tokens.append(tuple(result.tokens))
     return series
 
 
-def compare(series: dict[str, Series], name: str = "medusa") -> dict[str, Any]:
-    """Compare one strategy with each baseline: ratios of medians and of forwards, and share of identical tokens."""
-    ours, greedy = series[name], series["greedy with fast-forward"]
+def compare(series: dict[str, Series]) -> dict[str, Any]:
+    """Compare Medusa with each baseline: ratios of medians and of forwards, and share of identical tokens."""
+    ours, greedy = series["medusa"], series["greedy with fast-forward"]
     same = [one == other for one, other in zip(ours.tokens, greedy.tokens, strict=True)]
     return {
         "identical_to_greedy": round(sum(same) / len(same), 4),
@@ -80,7 +78,7 @@ def compare(series: dict[str, Series], name: str = "medusa") -> dict[str, Any]:
         "speedup_p50": {
             peer: round(statistics.median(one.milliseconds) / statistics.median(ours.milliseconds), 2)
             for peer, one in series.items()
-            if peer != name
+            if peer != "medusa"
         },
     }
 
@@ -109,19 +107,13 @@ def measured(folder: Path, count: int) -> tuple[dict[str, Any], dict[str, Series
     """Return the figure of a model folder over so many questions, and each strategy's times."""
     settings = Settings(model_dir=folder)
     questions = dev_questions(count) if has_dev_data() else own_questions(count)
-    has_exit = (settings.model_dir / "early_exit.json").is_file()  # loaded only by a model that drafts with it
-    strategy: Strategy = "draft" if has_exit else settings.strategy
-    model = load(settings.engine_config.model_copy(update={"strategy": strategy}))
+    model = load(settings.engine_config)
     vocabulary = Vocabulary.load(settings.model_dir)
     strategies = {
         "hugging face generate": HuggingFaceGenerate(folder, settings).plan,
         "greedy": our_strategy(model, vocabulary, "autoregressive", fast_forward=False),
         "greedy with fast-forward": our_strategy(model, vocabulary, "autoregressive", fast_forward=True),
-        **{
-            str(name): our_strategy(model, vocabulary, name, fast_forward=True)
-            for name in SPECULATIVE
-            if name in model.strategies
-        },
+        "medusa": our_strategy(model, vocabulary, "medusa", fast_forward=True),
     }
     series = interleave(strategies, questions)
     breakdown = measure_breakdown(model, vocabulary, questions)
@@ -136,7 +128,7 @@ def measured(folder: Path, count: int) -> tuple[dict[str, Any], dict[str, Series
         "dtype": precision,
         "threads": settings.threads_per_replica,
         "strategies": {name: one.summary() for name, one in series.items()},
-        **{str(name): compare(series, name) for name in SPECULATIVE if name in series},
+        "medusa": compare(series),
         "breakdown": breakdown,
         "forward_ms": measure_forwards(folder, settings.cache_dir, settings.kernel),
         "service": measure_service(settings, questions),
@@ -145,14 +137,10 @@ def measured(folder: Path, count: int) -> tuple[dict[str, Any], dict[str, Series
 
 
 def print_table(figure: dict[str, Any]) -> None:
-    print(f"{'strategy':28} {'p50 ms':>8} {'p99 ms':>8} {'forwards':>9} {'of the draft':>13} {'tokens a forward':>17}")
+    print(f"{'strategy':28} {'p50 ms':>8} {'p99 ms':>8} {'forwards':>9} {'tokens a forward':>17}")
     for name, row in figure["strategies"].items():
-        print(
-            f"{name:28} {row['p50_ms']:8} {row['p99_ms']:8} {row['forwards']:9} {row['draft_forwards']:13} "
-            f"{row['tokens_per_forward']:17}"
-        )
-    compared = {name: figure[name] for name in SPECULATIVE if name in figure}
-    print(json.dumps({**compared, "service": figure["service"]}, indent=1))
+        print(f"{name:28} {row['p50_ms']:8} {row['p99_ms']:8} {row['forwards']:9} {row['tokens_per_forward']:17}")
+    print(json.dumps({"medusa": figure["medusa"], "service": figure["service"]}, indent=1))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.first_answer import broken_lines, weights_digest
 from benchmarks.judgements import Judgement, judgements, remark, summary
 from benchmarks.model_texts import generator, text_key
-from service.planner.fallback.making.plans import plan_from_text
+from service.planner.completion import plan_from_text
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary, shipped_vocabulary
@@ -97,7 +97,7 @@ def _task(row: Asked, vocabulary: Vocabulary) -> PlanTask:
 
 
 def _plan(text: str, task: PlanTask, vocabulary: Vocabulary) -> dict[str, Any]:
-    return plan_from_text(text, task.conversation, vocabulary).model_dump(mode="json")
+    return plan_from_text(text, task.question, vocabulary).model_dump(mode="json")
 
 
 def main() -> None:

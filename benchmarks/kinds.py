@@ -29,7 +29,7 @@ from benchmarks.kinds_table import render_kinds
 from benchmarks.retrieval import DEPTH, SECONDS, Case, all_cases, ndcg
 from service.planner.plan import MAX_KINDS, Plan
 from service.planner.question import Question
-from service.planner.shop.folder import ShopFolder
+from service.planner.shop.folder import ShopFolder, read_files
 from service.planner.shop.kinds import Certainty, Kinds, Thing, write_kinds
 from service.planner.shop.lexicon import Lexicon
 from service.planner.shop.meanings import GENERAL_VECTORS, write_meanings
@@ -152,7 +152,7 @@ def microseconds() -> tuple[float, float]:
         vectors = np.random.default_rng(0).integers(-127, 127, (_WORDS, _SIZE)).astype(np.int8)
         of_kinds = np.random.default_rng(1).standard_normal((_MANY, _SIZE)).astype(np.float32) / _SIZE**0.5
         write_meanings(folder, list(told), vectors, of_kinds, general=np.load(GENERAL_VECTORS))
-        kinds, taken, needing = Kinds(folder), list[float](), list[float]()
+        kinds, taken, needing = Kinds(read_files(folder)), list[float](), list[float]()
         for number in range(2 * _TIMED):
             query = " ".join(f"word{chance.randrange(_WORDS)}" for _ in range(8))
             thing = Thing(query, (), query) if number % 2 else Thing(query)
@@ -162,12 +162,11 @@ def microseconds() -> tuple[float, float]:
     return round(median(taken), 1), round(median(needing), 1)
 
 
-def measure(model: Path | None, cache: Path, source: Path | None) -> dict[str, Any]:
+def measure(model: Path | None, cache: Path, source: Path) -> dict[str, Any]:
     """Return the whole figure; the model's plans too, where a model folder is given."""
-    file = catalogue.fetch(cache, source)
-    products = list(catalogue.read(file))
+    products = list(catalogue.read(source))
     cases = all_cases(products)
-    asked, shop = questions(), Shop.open(cache, file)
+    asked, shop = questions(), Shop.open(cache, source)
     vocabulary = Vocabulary.load(model or Settings().model_dir)
     told = [Question.parse(each["query"]) for each in asked] + [Question.parse(case.query) for case in cases]
     figure: dict[str, Any] = {"command": "python -m benchmarks.kinds" + (" --model" if model else "")}
@@ -193,7 +192,7 @@ def _by_model(told: Sequence[Question], model: Path, lexicon: Lexicon) -> tuple[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, nargs="?", const=Settings().model_dir, help="plans of a model folder too")
-    parser.add_argument("--catalogue", type=Path, help="the sample catalogue's file; else as the shop finds it")
+    parser.add_argument("--catalogue", type=Path, default=catalogue.PRODUCTS)
     parser.add_argument("--cache", type=Path, default=Settings().cache_dir)
     parser.add_argument("--output", type=Path, default=FIGURE)
     given = parser.parse_args()

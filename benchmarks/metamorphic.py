@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.model_texts import generator
-from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
+from service.planner.completion import plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
@@ -138,7 +139,7 @@ def planner(model_dir: Path, *, by_rule: bool) -> Callable[[str], Plan]:
         task = PlanTask(Question.parse(query), vocabulary)
         if by_rule:
             return plan_by_rule(task.conversation, vocabulary)
-        return plan_from_text(generate(task), task.conversation, vocabulary)
+        return plan_from_text(generate(task), task.question, vocabulary)
 
     return plan
 

@@ -6,7 +6,7 @@
 
 The model runs in this process. What it writes follows from its prompt and grammar alone, so `--earlier` takes the texts
 of a file for questions whose prompt and grammar are the same, and the second run takes seconds. It asks the questions
-of that file: our dev sentences are made with the planner's own reading, and may change with it.
+of that file.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from benchmarks.model_texts import generator, text_key
 from benchmarks.quality import OWN_CASES
 from benchmarks.questions import DATA
 from benchmarks.scope import read_scope_questions
-from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
+from service.planner.completion import plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import SHIPPED_MODEL
-from training.data.behaviour_examples import examples as behaviour_examples
 from training.data.cases import read_cases
 from training.data.mix import dev_sets
 
@@ -40,7 +40,6 @@ Asked = tuple[str, list[str], str]  # a query, its history, its locale
 def questions(data: Path, most: int = DEV_QUESTIONS) -> list[Asked]:
     """Return dev questions, at most so many of all origins together, and the cases."""
     dev = [example.question() for examples in dev_sets(data).values() for example in examples]
-    dev += [example.question() for example in behaviour_examples("dev")]
     files = [data.parent / "behaviour" / "cases.jsonl", *OWN_CASES.values()]
     cases = [case.question for path in files if path.is_file() for case in read_cases(path)]
     cases += [asked.question for asked in read_scope_questions()]
@@ -64,7 +63,7 @@ def rows(
         key = text_key(task)
         text = known[key] if key in known else generate(task)
         try:
-            plan = plan_from_text(text, task.conversation, vocabulary).model_dump(mode="json")
+            plan = plan_from_text(text, task.question, vocabulary).model_dump(mode="json")
         except PlanTextError as error:  # of a text cut short
             plan = {"error": str(error)}
         rules = plan_by_rule(task.conversation, vocabulary).model_dump(mode="json")

@@ -11,7 +11,6 @@ _COLOURS = {
     "hugging face generate": "#9aa5b1",
     "greedy": "#7b8794",
     "greedy with fast-forward": "#3e7cb1",
-    "draft": "#2b8a3e",
     "medusa": "#d9480f",
 }
 

@@ -3,14 +3,14 @@
 Plans come from the same replicas, grammar and decoding as in service. Definitions:
   span F1        micro F1 over (facet, text) pairs of QueryNER's dev queries
   intent         share of questions with the right intent; "keyword" over bare keyword questions alone
-  out of scope   recall over out-of-scope questions; false alarms over all others, and over shoppers' vague wishes and
-                 questions about products alone
+  out of scope   recall over out-of-scope questions; false alarms over all others, and over wishes and questions
+                 about products in conversations alone
   price          share of questions with both bounds right (None included)
   vertical       over all synthetic questions whose leaf category training did not have
   corrected      share of questions with one typing slip of which some query has the word that was meant
   asked          intents of our own dev sentences that have nothing else (training/data/asked.txt)
-  classes        share of our own dev questions of each class of plan version 2 of which every field is right but
-                 vertical, sources and queries
+  conversations  share of the turns of conversations that training never saw, first and later ones, of whose plan
+                 every field is right but mode, vertical, sources and queries
   behaviour      share of the open behaviour cases that pass (benchmarks/behaviour.py), where the file is there
   writer_2_cases   the same of each set in benchmarks/cases, whose writers saw neither those cases nor the planner
   scope          intents of benchmarks/cases/scope.tsv (benchmarks/scope.py), by another such writer
@@ -31,28 +31,25 @@ from benchmarks.behaviour import behaviour_scores
 from benchmarks.machine import describe_machine
 from benchmarks.scope import ScopeQuestion, read_scope_questions, scope_scores
 from service.api.app import replica_pool, settings_vocabulary
+from service.planner.completion import plan_from_draft
 from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
 from service.planner.question import Question
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
-from training.data.behaviour_examples import examples as behaviour_examples
 from training.data.cases import Case, checker, read_cases
 from training.data.examples import Example
 from training.data.mix import SUPPORT_INTENTS, dev_sets
 
 FIGURE = Path("docs/figures/quality.json")
 OWN_CASES = {f"{path.stem}_cases": path for path in sorted(Path(__file__).with_name("cases").glob("*.jsonl"))}
-SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400, "asked": 400}
+SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400, "asked": 400, "conversation": 400}
 DEFAULT_SAMPLE = 150
-CLASS_SAMPLE = 60  # questions of each class of plan version 2
 MORE_LEAVES = "more leaves"  # the taxonomy rows outside the sample, used only for verticals, which need every row
-_CLASS = "behaviour_"
-ASKED = "asked"
-_VAGUE = tuple(_CLASS + kind for kind in ("vague_find", "ask_product", "advise", "compare", "exclusion", "multi"))
+ASKED, CONVERSATION = "asked", "conversation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +81,10 @@ async def plan_all(planner: Planner, questions: Sequence[Question], workers: int
 def scores(judged: Sequence[Judged]) -> dict[str, Any]:
     """Compute every figure from plans and gold."""
     every = judged
-    judged = [j for j in every if j.origin not in (MORE_LEAVES, ASKED) and not j.origin.startswith(_CLASS)]
-    vague = [j for j in every if j.origin in _VAGUE]
+    judged = [j for j in every if j.origin not in (MORE_LEAVES, ASKED, CONVERSATION)]
+    turns = [j for j in every if j.origin == CONVERSATION]
+    intents = shipped_vocabulary().intents
+    wishes = [j for j in turns if intents[j.example.draft.intent].products]
     by_origin = {
         origin: [j for j in judged if j.origin == origin] for origin in dict.fromkeys(j.origin for j in judged)
     }
@@ -111,7 +110,7 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
         "mode": _share(j.plan is not None and j.plan.mode == j.example.draft.mode for j in judged),
         "out_of_scope_recall": _share(_intent(j) == "out_of_scope" for j in out),
         "out_of_scope_false_alarms": _share(_intent(j) == "out_of_scope" for j in scope),
-        "shopping_out_of_scope": _share(_intent(j) == "out_of_scope" for j in vague),
+        "shopping_out_of_scope": _share(_intent(j) == "out_of_scope" for j in wishes),
         "asked": _asked_scores([j for j in every if j.origin == ASKED]),
         "price_exact": _share(_price_is_exact(j) for j in priced),
         "vertical": _share(
@@ -121,9 +120,9 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
         ),
         "first_source": _share(_first_source_is_right(j) for j in by_origin.get("pqa", [])),
         "corrected": _share(_is_corrected(j) for j in by_origin.get("slip", []) if j.example.slip),
-        "classes": {
-            origin.removeprefix(_CLASS): _share(_is_as_expected(j) for j in every if j.origin == origin)
-            for origin in sorted({j.origin for j in every if j.origin.startswith(_CLASS)})
+        "conversations": {
+            name: _share(_is_as_labelled(j) for j in turns if bool(j.example.history) == is_later)
+            for name, is_later in (("first turns", False), ("later turns", True))
         },
     }
 
@@ -187,12 +186,12 @@ def _is_corrected(item: Judged) -> bool:
     return item.plan is not None and any(meant in query.split() for query in item.plan.queries)
 
 
-def _is_as_expected(item: Judged) -> bool:
+def _is_as_labelled(item: Judged) -> bool:
     """Tell whether all that a shop filters and sorts by is right."""
-    if item.plan is None or item.example.expected is None:
+    if item.plan is None:
         return False
-    given, wanted = (_compared(plan) for plan in (item.plan.model_dump(mode="json"), item.example.expected))
-    return given == wanted
+    wanted = plan_from_draft(item.example.draft, item.question, shipped_vocabulary())
+    return _compared(item.plan.model_dump(mode="json")) == _compared(wanted.model_dump(mode="json"))
 
 
 def _compared(plan: dict[str, Any]) -> dict[str, Any]:
@@ -217,11 +216,9 @@ def _share(outcomes: Any) -> float | None:
 def dev_questions(data: Path, most: int | None = None) -> dict[str, list[Example]]:
     """Return dev examples by origin, at most so many of each; drawn at random, as the rows of some are sorted."""
     every = dev_sets(data)
-    for example in behaviour_examples("dev"):
-        every.setdefault(example.origin, []).append(example)
     sets = {}
     for origin, examples in every.items():
-        usual = SAMPLES.get(origin, CLASS_SAMPLE if origin.startswith(_CLASS) else DEFAULT_SAMPLE)
+        usual = SAMPLES.get(origin, DEFAULT_SAMPLE)
         sets[origin] = random.Random(origin).sample(examples, min(usual if most is None else most, len(examples)))
     if most is None:
         drawn = {id(example) for example in sets["taxonomy"]}

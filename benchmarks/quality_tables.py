@@ -93,10 +93,9 @@ def render_precision(figure: dict[str, Any]) -> str:
 
 
 def behaviour_classes() -> str:
-    """Return what README.md has no room for, and behaviour cases and our own dev questions by class."""
+    """Return what README.md has no room for, and behaviour cases by class."""
     figure = json.loads((FIGURES / "quality.json").read_text(encoding="utf-8"))
     model, rules = figure["model"], figure["rules"]
-    cases, dev = model.get("behaviour", {}).get("by_class", {}), model.get("classes", {})
     sets = [(label, name) for name, label in OTHER_WRITERS.items() if name in model]
     more = ["| | model | rules |", "|---|---:|---:|"]
     more += [
@@ -104,14 +103,12 @@ def behaviour_classes() -> str:
         for label, name in sets
     ]
     more += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in _MORE_LABELS.items() if key in model]
-    rows = [
-        *more,
-        "",
-        "| class | cases, model | cases, rules | own dev questions, model | rules |",
-        "|---|---:|---:|---:|---:|",
+    more += [
+        f"| {turns} of conversations, every field right | {share} | {rules['conversations'][turns]} |"
+        for turns, share in model.get("conversations", {}).items()
     ]
-    for kind in sorted({*cases, *dev}):
-        of_rules = rules["behaviour"]["by_class"].get(kind, "") if cases else ""
-        shares = f"{dev.get(kind, '')} | {rules['classes'].get(kind, '')}"
-        rows.append(f"| {kind} | {cases.get(kind, '')} | {of_rules} | {shares} |")
-    return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])
+    rows = ["| class of the open cases | model | rules |", "|---|---:|---:|"]
+    if "behaviour" in model:
+        by_rule = rules["behaviour"]["by_class"]
+        rows += [f"| {kind} | {passed} | {by_rule[kind]} |" for kind, passed in model["behaviour"]["by_class"].items()]
+    return "\n".join([*more, "", *rows, "", provenance(figure, f"{model['questions']} questions")])

@@ -25,10 +25,11 @@ from service.api.app import create_app, wire
 from service.api.models import MAX_HISTORY, MAX_TEXT_CHARACTERS, PlanRequest
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.gateway.pool import ReplicaPool
-from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
+from service.planner.completion import plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading.readers import use_shop
 from service.planner.prompt import PlanTask
 from service.planner.question import MAX_HISTORY_TOKENS, Question
-from service.planner.fallback.reading.readers import use_shop
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 
@@ -93,11 +94,10 @@ def longest_text(question: Question) -> str:
 
 def completing(asked: Asked) -> Callable[[], None]:
     """Return the work of reading a question and completing the longest text that a model may write about it."""
-    text = longest_text(PlanTask(asked.question, _VOCABULARY).conversation.question)
+    text = longest_text(asked.question)
 
     def work() -> None:
-        task = PlanTask(asked.question, _VOCABULARY)
-        plan_from_text(text, task.conversation, _VOCABULARY)
+        plan_from_text(text, asked.question, _VOCABULARY)
 
     return work
 

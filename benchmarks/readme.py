@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from benchmarks.answers_table import render_answers, render_rated
 from benchmarks.architectures_table import table as architectures_table
+from benchmarks.conversations import render_conversations
 from benchmarks.cost_table import at_full_use, ordinary_peak, planner_sizes, routing
 from benchmarks.first_answer import render as render_first_answer
 from benchmarks.gallery import render as render_gallery
@@ -30,7 +31,6 @@ from benchmarks.peers.table import render_peers
 from benchmarks.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
 from benchmarks.rehearsals_table import render_rehearsals
 from benchmarks.retrieval_table import render_retrieval
-from benchmarks.rules_table import render_rules
 from benchmarks.serving_tables import (
     provenance,
     render_batching,
@@ -92,9 +92,8 @@ def _decoding(figure: dict[str, Any]) -> str:
     ]
     for name, row in figure["strategies"].items():
         gain = medusa["speedup_p50"].get(name)
-        drafting = f" + {row['draft_forwards']} drafting" if row.get("draft_forwards") else ""
         rows.append(
-            f"| {name} | {row['p50_ms']} | {row['p99_ms']} | {row['forwards']}{drafting} | {row['tokens_per_forward']} "
+            f"| {name} | {row['p50_ms']} | {row['p99_ms']} | {row['forwards']} | {row['tokens_per_forward']} "
             f"| {'' if gain is None else f'{gain}x'} |"
         )
     one, two = service["concurrency_1"], service["concurrency_2"]
@@ -104,7 +103,6 @@ def _decoding(figure: dict[str, Any]) -> str:
             "",
             f"Medusa needs {medusa['forwards_share_of_greedy']:.0%} of the forward passes of greedy with fast-forward, "
             f"and {medusa['identical_to_greedy']:.1%} of its plans are token-for-token identical in {figure['dtype']}. "
-            f"{_drafted(figure)}"
             f"Over HTTP, p50 is {one['p50_ms']} ms and p99 {one['p99_ms']} ms with one request at a time; "
             f"p99 is {two['p99_ms']} ms with two. A replica uses {service['replica_rss_mb']} MB of memory.",
             "",
@@ -114,16 +112,6 @@ def _decoding(figure: dict[str, Any]) -> str:
                 f"{figure['questions']['count']} questions ({figure['questions']['from']}), {figure['threads']} thread",
             ),
         ]
-    )
-
-
-def _drafted(figure: dict[str, Any]) -> str:
-    """Return the speed-up of drafting with the model's own first layers, where the figure has it."""
-    if (draft := figure.get("draft")) is None:
-        return ""
-    return (
-        f"Drafting with its own first layers, the model needs {draft['forwards_share_of_greedy']:.0%} of them, and "
-        f"{draft['identical_to_greedy']:.1%} of the plans are identical. "
     )
 
 
@@ -197,6 +185,7 @@ def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "conversations": lambda: measured("conversations", "make eval", render_conversations),
     "decoding": render_decoding,
     "first_answer": render_first_answer,
     "gallery": render_gallery,
@@ -241,7 +230,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "balancer": lambda: measured("balancer", "python -m stack.overhead", render_balancer),
     "stack": lambda: measured("stack", "make rehearse-live", render_stack),
     "wheels": lambda: measured("wheels", "python -m benchmarks.wheels", render_wheels),
-    "rules": lambda: measured("rules", "make eval", render_rules),
     "passed": lambda: measured("passed", 'make load CASES="benchmarks/cases/*.jsonl"', render_passed),
 }
 

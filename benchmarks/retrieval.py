@@ -184,7 +184,7 @@ async def plans_of_service(questions: Sequence[str], url: str) -> Plans:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the whole figure: the model's plans and the rules', beside the raw words."""
-    file = catalogue.fetch(arguments.cache, arguments.catalogue)
+    file = arguments.catalogue
     products = list(catalogue.read(file))
     cases = all_cases(products)
     shop = Shop.open(arguments.cache, file)
@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=Settings().model_dir, help="model folder")
     parser.add_argument("--url", help="a service that runs, instead of replicas of its own")
     parser.add_argument("--rules-alone", action="store_true", help="plans by rule alone: no model is loaded")
-    parser.add_argument("--catalogue", type=Path, help="the sample catalogue's file; else as the shop finds it")
+    parser.add_argument("--catalogue", type=Path, default=catalogue.PRODUCTS)
     parser.add_argument("--cache", type=Path, default=Settings().cache_dir)
     parser.add_argument("--output", type=Path, default=FIGURE)
     arguments = parser.parse_args()

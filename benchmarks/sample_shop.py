@@ -47,13 +47,12 @@ def found(cases: Sequence[Case], plans: Plans, shop: Shop) -> dict[str, float]:
     return {split: sum(each) / len(each) for split, each in scores.items()}
 
 
-def compare(cache: Path, source: Path | None = None) -> dict[str, dict[str, float]]:
+def compare(cache: Path) -> dict[str, dict[str, float]]:
     """Return nDCG@10 of the rules' plans with the shipped mapping and with the one by hand, by half."""
-    file = catalogue.fetch(cache, source)
-    cases = read_cases(list(catalogue.read(file)))
+    cases = read_cases(list(catalogue.read()))
     questions = [Question.parse(case.query) for case in cases]
     plans = [plan.model_dump() for plan in plans_by_rule(questions, shipped_vocabulary())]
-    shop = Shop.open(cache, file)
+    shop = Shop.open(cache)
     mappings = {"learnt": CatalogueMapping.load(MAPPING), "by hand": CatalogueMapping.load(BY_HAND)}
     return {name: found(cases, plans, shop.with_mapping(mapping)) for name, mapping in mappings.items()}
 
@@ -69,7 +68,7 @@ def main() -> int:
         for name, halves in compare(arguments.cache).items():
             print(name, " ".join(f"{half} {score:.4f}" for half, score in halves.items()))
         return 0
-    text = learnt(list(catalogue.read(catalogue.fetch(arguments.cache))))
+    text = learnt(list(catalogue.read()))
     if arguments.check and MAPPING.read_text(encoding="utf-8") != text:
         print(f"{MAPPING} is not what `{_COMMAND}` learns: python -m benchmarks.sample_shop", file=sys.stderr)
         return 1

@@ -15,14 +15,12 @@ class Series:
     decisions: list[int] = field(default_factory=list)
     forced: list[int] = field(default_factory=list)
     tokens: list[tuple[int, ...]] = field(default_factory=list)
-    draft_forwards: list[int] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
         return {
             "p50_ms": round(statistics.median(self.milliseconds), 1),
             "p99_ms": round(quantile(self.milliseconds, 0.99), 1),
             "forwards": round(statistics.fmean(self.forwards), 2),
-            "draft_forwards": round(statistics.fmean(self.draft_forwards), 2),
             "decisions": round(statistics.fmean(self.decisions), 2),
             "forced_tokens": round(statistics.fmean(self.forced), 2),
             "tokens": round(statistics.fmean(map(len, self.tokens)), 2),

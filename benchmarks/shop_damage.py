@@ -21,7 +21,6 @@ from peakplan_client import catalogue
 from peakplan_client.catalogue import Product
 
 from service.planner.fallback.reading.en.lists import COLORS, MATERIALS
-from service.settings import Settings
 from shops.run import Task, learn
 from shops.texts import key, measure, tokens
 
@@ -110,9 +109,8 @@ def run(products: Sequence[Product]) -> tuple[Counter[str], Counter[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, default=Settings().cache_dir)
-    arguments = parser.parse_args()
-    right, total = run(list(catalogue.read(catalogue.fetch(arguments.cache))))
+    parser.parse_args()
+    right, total = run(list(catalogue.read()))
     for field, count in total.items():
         print(f"{field}: {right[field]} of {count} ({right[field] / count:.3f})")
     print(f"all: {right.total()} of {total.total()} ({right.total() / total.total():.3f})")

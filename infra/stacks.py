@@ -25,25 +25,24 @@ from infra.constructs.dashboard import FleetDashboard, RunbookPages
 from infra.constructs.edge import Edge
 from infra.constructs.event_load import EventLoadMachine
 from infra.constructs.image import Artifacts, ImagePipelines
-from infra.constructs.names import CellNames
+from infra.constructs.names import CellNames, published
 from infra.constructs.network import Network, imported_vpc
-from infra.constructs.on_call import OnCall
+from infra.constructs.on_call import OnCall, topic_name
 from infra.constructs.rollout import RolloutMachine
 from infra.constructs.shopper_events import EventDelivery
 from infra.constructs.spending import SpendingAlarms
 from infra.constructs.synthetic_plans import SyntheticPlans
 from infra.fleet.event_load import EventLoad
 from infra.fleet.event_load_file import CallerNetwork
-from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.fleet.parts import PART_TAG, TAG
+from infra.fleet.settings import FleetSettings
 
 GUARD_RULES = Path(__file__).parent / "rules" / "never.guard"
-# CloudFormation accepts templates of up to 1 MB, of which a cell's alarms and graphs take some 100 kB.
-MOST_CELLS = 8
 
 
 def tags(settings: FleetSettings, id: str) -> dict[str, str]:
     """Return the tags of a stack and everything in it, by which bills and searches are split."""
-    return {"peakplan:fleet": settings.name, "peakplan:part": id.lower(), "cost-center": settings.cost_center}
+    return {TAG: settings.name, PART_TAG: id.lower(), "cost-center": settings.cost_center}
 
 
 def stack_name(settings: FleetSettings, id: str) -> str:
@@ -117,10 +116,7 @@ class RolloutStack(FleetStack):
 
 
 class CellStack(FleetStack):
-    """The stack of one cell, `cell`.
-
-    It refers to no other stack: it reads the network's parameters at deploy time.
-    """
+    """The stack of one cell, `cell`, which reads the network's parameters at deploy time."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str) -> None:
         super().__init__(scope, id, settings=settings, purpose=f"{name}, standing alone")
@@ -136,19 +132,14 @@ class CellStack(FleetStack):
 class EdgeStack(FleetStack):
     """The names that callers use, and the canaries that ask for plans as callers do.
 
-    The stack imports the cells' load balancers, so none of them can be deleted while it has a name.
+    It reads the cells' names, and waits for the cells only because it does.
     """
 
-    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[Cell]) -> None:
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id, settings=settings, purpose="names over the cells")
         vpc = imported_vpc(self, settings, cells=settings.synthetic_plans.enabled, load_balancers=False)
-        edge = Edge(
-            self,
-            "Edge",
-            settings=settings,
-            vpc=vpc,
-            load_balancers={cell.name: cell.load_balancer for cell in cells},
-        )
+        cells = [published(self, settings, cell) for cell in settings.cell_names]
+        edge = Edge(self, "Edge", settings=settings, vpc=vpc, cells=cells)
         if settings.synthetic_plans.enabled:
             SyntheticPlans(self, "Plans", settings=settings, vpc=vpc, cells=cells)
         CfnOutput(
@@ -162,19 +153,14 @@ class ObservabilityStack(FleetStack):
     This stack reads the cells' names, and no cell depends on it.
     """
 
-    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[CellNames]) -> None:
-        """Create the stack. Raise FleetFileError for more cells than one template holds."""
-        if len(cells) > MOST_CELLS:
-            raise FleetFileError(
-                f"cells: {len(cells)} are more than the {MOST_CELLS} whose alarms one stack holds; make cells larger "
-                "(maximum_cell_instances), or two fleets [source: AWS CloudFormation quotas, template size]"
-            )
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[CellNames] = ()) -> None:
+        """Create the stack; `cells` are the names of cells that publish none."""
         super().__init__(scope, id, settings=settings, purpose="alarms and dashboard of all cells", dense=True)
+        cells = cells or [published(self, settings, cell) for cell in settings.cell_names]
         on_call = OnCall(self, "OnCall", settings=settings)
         for names in cells:
             alarms = "".join(word.capitalize() for word in names.cell.split("-"))
             CellAlarms(self, alarms, settings=settings, names=names, on_call=on_call.topics)
-        SpendingAlarms(self, "Spending", settings=settings, topic=on_call.topics.ticket)
         FleetDashboard(self, "Dashboard", settings=settings, cells=cells)
         if settings.shopper_events.bucket:
             EventDelivery(self, "Events", settings=settings)
@@ -183,6 +169,18 @@ class ObservabilityStack(FleetStack):
         RunbookPages(self, "Runbooks", settings=settings)
         CfnOutput(self, "PagesTopic", value=on_call.topics.page, description="Where what wakes somebody goes")
         CfnOutput(self, "TicketsTopic", value=on_call.topics.ticket, description="Where what can wait goes")
+
+
+class SpendingStack(FleetStack):
+    """The budget and the monitor of unusual cost: alone and last, for an account may be refused them."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id, settings=settings, purpose="what it may cost")
+        told = settings.on_call.ticket
+        ours = self.format_arn(service="sns", resource=topic_name(settings, "tickets"))
+        topic = told if told.startswith("arn:") else ours
+        SpendingAlarms(self, "Spending", settings=settings, topic=topic)
+        CfnOutput(self, "TicketsTopic", value=topic, description="Where it is told that a month costs more")
 
 
 class LoadStack(FleetStack):
@@ -205,17 +203,18 @@ def compose_load(app: App, load: EventLoad, network: CallerNetwork) -> LoadStack
 def compose(app: App, settings: FleetSettings) -> list[CellStack]:
     """Create all stacks of the fleet in `app`, and return those of the cells.
 
-    The ids are Network, Image, Rollout, Cell-1 ... Cell-n, Edge and Observability. Cells refer to nothing; they wait
-    for the network only because they read its parameters.
+    The ids are Network, Image, Rollout, Cell-1 ... Cell-n, Edge, Observability and Spending. None refers to another:
+    each waits for those whose parameters it reads, and CDK deploys them in that order.
     """
-    network = NetworkStack(app, "Network", settings=settings)
-    ImageStack(app, "Image", settings=settings)
+    under = [NetworkStack(app, "Network", settings=settings), ImageStack(app, "Image", settings=settings)]
     RolloutStack(app, "Rollout", settings=settings)
     cells = [CellStack(app, name.capitalize(), settings=settings, name=name) for name in settings.cell_names]
-    edge = EdgeStack(app, "Edge", settings=settings, cells=[stack.cell for stack in cells])
-    ObservabilityStack(app, "Observability", settings=settings, cells=[stack.cell.names for stack in cells])
-    for stack in (*cells, edge):
-        stack.add_stack_dependency(network)
+    edge = EdgeStack(app, "Edge", settings=settings)
+    watching = ObservabilityStack(app, "Observability", settings=settings)
+    waiting = [(stack, under) for stack in cells] + [(stack, cells) for stack in (edge, watching)]
+    for stack, others in (*waiting, (SpendingStack(app, "Spending", settings=settings), [watching])):
+        for other in others:
+            stack.add_stack_dependency(other)
     # CloudFormation applies the stack's tags to its resources; launch templates must tag instances and volumes.
     for stack in cells:
         for key, value in tags(settings, stack.node.id).items():

@@ -109,9 +109,8 @@ def show_plan(answer: dict[str, Any]) -> str:
 def show_trace(answer: dict[str, Any]) -> str:
     """Return both decodings, a line for each forward: the emitted tokens, then the rejected ones."""
     lines: list[str] = []
-    for name in ("medusa", "draft", "greedy"):
-        if (decoding := answer.get(name)) is None:
-            continue
+    for name in ("medusa", "greedy"):
+        decoding = answer[name]
         steps, milliseconds = decoding["steps"], decoding["milliseconds"]
         tokens = decoding["usage"]["plan_tokens"]
         lines.append(click.style(f"{name}: {tokens} tokens in {len(steps)} forwards, {milliseconds:.1f} ms", bold=True))

@@ -30,7 +30,6 @@ from peakplan_client.errors import PlannerError
 from benchmarks.machine import describe_machine
 from benchmarks.retrieval import QUESTIONS as HELD_OUT
 from rehearsal.load.server import serving
-from service.settings import Settings
 
 FIGURE = Path("docs/figures/answers.json")
 QUESTIONS = Path("benchmarks/answer_questions.jsonl")
@@ -168,7 +167,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 
 async def measure(url: str, arguments: argparse.Namespace, replicas: int) -> dict[str, Any]:
-    products = {each.id: each for each in catalogue.read(catalogue.fetch(Settings().cache_dir))}
+    products = {each.id: each for each in catalogue.read()}
     queries = [row["query"] for row in kept_questions()]
     await measure_first(url, queries[:20])  # warms both ways
     figure = {"meets": await measure_meets(url, products)}

@@ -27,7 +27,6 @@ from peakplan_client.sqlite_products import SqliteProducts
 
 from rehearsal.answers import kept_questions, meets
 from rehearsal.load.server import serving
-from service.settings import Settings
 
 FIGURE = Path("docs/figures/rated.json")
 FIRST = 3
@@ -110,7 +109,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=FIGURE)
     given = parser.parse_args()
-    products = {each.id: each for each in catalogue.read(catalogue.fetch(Settings().cache_dir))}
+    products = {each.id: each for each in catalogue.read()}
     with tempfile.TemporaryDirectory() as folder, serving({"PEAKPLAN_CACHE_ENTRIES": 0}) as server:
         figure = asyncio.run(_measured(server.url, rated_shop(Path(folder), products), products))
     figure = {"command": "python -m rehearsal.rated", "seed": _SEED, **figure}

@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from typing import Final
 
 from service.planner.fallback.reading.en.lists import UNSEARCHED
+from service.planner.shop.folder import read_files
 from service.planner.shop.kinds import Certainty, Kinds, Thing, lift, plain_words, share, singular, write_kinds
 from shops.counting import Counts, Path, heads
 from shops.lexicon import category_id
@@ -130,7 +131,7 @@ class Evidence:
 
     def _certainty(self, folder: FilePath) -> Certainty:
         """Ask for products that were held out, by what they are called and by words of their texts, and fit to that."""
-        kinds, numbers = Kinds(folder), {path: number for number, path in enumerate(self._paths)}
+        kinds, numbers = Kinds(read_files(folder)), {path: number for number, path in enumerate(self._paths)}
         asked: dict[bool, list[tuple[int, Mapping[int, float]]]] = {True: [], False: []}
         for path, unnamed, title in self._asked:
             words = " ".join(self._chance.sample(unnamed, min(_ASKED_WORDS, len(unnamed))))

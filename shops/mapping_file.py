@@ -4,11 +4,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path as FilePath
 from typing import Any, Final
 
 import yaml
 from peakplan_client.mapping import CatalogueMapping, normal
+from peakplan_client.wording import kind_groups
 
 from service.planner.spelling import words as word_list
 from service.planner.text import fold
@@ -20,7 +20,6 @@ from shops.merging import plain_name
 from shops.roles import Roles
 from shops.texts import key
 
-_SYNONYMS: Final = FilePath(__file__).with_name("synonyms.txt")
 _OWN: Final = 0.6  # of the titles that call a thing so those of a category: it is one of its names
 _OF_CATEGORY: Final = 0.01  # of a category's titles
 _FEWEST: Final = 2
@@ -191,9 +190,8 @@ def _add_synonyms(found: dict[str, dict[str, None]]) -> None:
 
 @cache
 def synonyms() -> list[list[str]]:
-    """Return the groups of synonyms.txt."""
-    lines = _SYNONYMS.read_text(encoding="utf-8").splitlines()
-    return [[word.strip() for word in line.split(",")] for line in lines if line and not line.startswith("#")]
+    """Return the groups of names for a kind of thing, narrower ones last."""
+    return [[*same, *narrower] for same, narrower in kind_groups()]
 
 
 def _verticals(learnt: Learnt, roles: Roles) -> dict[str, list[str]]:

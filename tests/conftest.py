@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests import skips
 from tests.server_process import ServerProcess, serving
 
 # How long an example takes says how busy the machine is; time is measured in benchmarks/.
@@ -18,8 +19,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--whole", action="store_true", help="fail where a test skips for want of what a command brings")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With `--whole`, fail where a test was skipped that need not be."""
+    skipped = _skipped(session.config)
+    if session.config.getoption("whole") and session.exitstatus == 0 and any(map(skips.bringing, skipped)):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _skipped(config: pytest.Config) -> list[str]:
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return [skips.reason_of(report) for report in reporter.stats.get("skipped", ())] if reporter else []
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say why a test failed that was tried once more: the second try may fail for another reason, or pass."""
+    """Say what was skipped and what brings it, and why a test failed that was tried once more.
+
+    The second try may fail for another reason, or pass.
+    """
+    if reasons := _skipped(terminalreporter.config):
+        terminalreporter.write_sep("=", f"{len(reasons)} skipped")
+        terminalreporter.write_line("\n".join(skips.table(reasons)))
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.write_sep("_", f"first try of {report.nodeid}")
         terminalreporter.write_line("\n".join(report.longreprtext.splitlines()[-_LINES_OF_A_FIRST_TRY:]))

@@ -1,17 +1,28 @@
 """Random EAGLE-3 heads, and the files of them as others publish such heads."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
-from service.decoding.eagle import LAYER, EagleHead
 from service.decoding.llama_config import LlamaConfig
 
 Form = Literal["vllm", "pickled", "speculators"]
+LAYER = "midlayer."
+
+
+@dataclass(frozen=True)
+class EagleHead:
+    """A head: its layer's config, its tensors, after which layers it reads states, and the tokens that it drafts."""
+
+    config: LlamaConfig
+    weights: dict[str, Tensor]
+    layers: tuple[int, ...]
+    tokens: Tensor
 
 
 def layer_of(target: LlamaConfig) -> LlamaConfig:
@@ -19,7 +30,7 @@ def layer_of(target: LlamaConfig) -> LlamaConfig:
 
 
 def random_head(
-    seed: int, target: LlamaConfig, *, vocabulary: int = 0, layers: tuple[int, ...] = (1, 2, 3), before: bool = False
+    seed: int, target: LlamaConfig, *, vocabulary: int = 0, layers: tuple[int, ...] = (1, 2, 3)
 ) -> EagleHead:
     """Return a head over `vocabulary` tokens of the target's, 0: all, in an order of their own."""
     config, generator = layer_of(target), torch.Generator().manual_seed(seed)
@@ -43,7 +54,7 @@ def random_head(
         for name, shape in shapes.items()
     }
     tokens = torch.randperm(target.vocab_size, generator=generator)[:vocabulary].sort().values
-    return EagleHead(config, weights, layers, tokens, before)
+    return EagleHead(config, weights, layers, tokens)
 
 
 def write_eagle_head(folder: Path, head: EagleHead, form: Form = "vllm", **changes: Any) -> Path:
@@ -59,7 +70,7 @@ def write_eagle_head(folder: Path, head: EagleHead, form: Form = "vllm", **chang
         "architectures": ["LlamaForCausalLMEagle3"],
         "draft_vocab_size": len(head.tokens),
         "eagle_aux_hidden_state_layer_ids": list(head.layers),
-        "norm_before_residual": head.norm_before_residual,
+        "norm_before_residual": False,
     }
     tensors = dict(head.weights)
     if len(head.tokens) < layer.vocab_size:

@@ -12,11 +12,8 @@ REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GENERATED = {
-    "requirements/lock.txt": tuple(EXTRAS),
+    "requirements-dev.txt": tuple(EXTRAS),
     "requirements/service.txt": ("service", "torch"),
-    "requirements/training.txt": ("service", "torch", "train", "load"),
-    "requirements/shop.txt": ("service", "shop", "shop-engines"),
-    "requirements/fleet.txt": ("fleet",),
     "requirements/triton.txt": ("service", "triton"),
     "requirements/replica.txt": ("replica",),
     "requirements/postgres.txt": ("postgres",),
@@ -82,10 +79,18 @@ def test_a_file_is_made_of_its_extras(file: str) -> None:
 
 @pytest.mark.parametrize("file", GENERATED)
 def test_a_file_is_a_part_of_the_lock(file: str) -> None:
-    lock = locked("requirements/lock.txt")
+    lock = locked("requirements-dev.txt")
     for pin, (_, hashes) in locked(file).items():
         assert hashes, f"{pin} has no hash"
         assert lock[pin][1] == hashes
+
+
+def test_the_root_requirements_bring_the_service_and_the_cdk() -> None:
+    """It names PyTorch, whose builds differ, and pip takes hashes only for all packages or for none."""
+    have, lock = locked("requirements.txt"), locked("requirements-dev.txt")
+    assert set(direct("service", "torch", "fleet").items()) <= set(have)
+    assert not any(hashes for _, hashes in have.values())
+    assert set(have) - set(lock) == {("torch", direct("torch")["torch"])}
 
 
 def test_torch_is_named_alone_and_once() -> None:
@@ -95,7 +100,8 @@ def test_torch_is_named_alone_and_once() -> None:
 
 
 def test_no_file_names_an_index() -> None:
-    for file in (*REPOSITORY.glob("requirements/*.txt"), REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
+    requirements = (*REPOSITORY.glob("requirements*.txt"), *REPOSITORY.glob("requirements/*.txt"))
+    for file in (*requirements, REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
         assert not re.search(r"https?://", file.read_text(encoding="utf-8")), file.name
 
 

@@ -69,11 +69,15 @@ def test_more_threads_than_cores_only_on_purpose() -> None:
     assert Settings(replicas=200, oversubscribe=True).replica_count == 200
 
 
+def test_a_draft_strategy_is_a_completions_server_s() -> None:
+    with pytest.raises(ValidationError, match="PEAKPLAN_STRATEGY=draft says how a completions server decodes"):
+        Settings(strategy="draft")
+    assert Settings(engine="openai", strategy="draft", openai={"url": "http://127.0.0.1:1"}).strategy == "draft"
+
+
 def test_batches_are_refused_where_another_server_makes_them(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="another server batches by itself"):
         Settings(engine="triton", batch_size=2)
-    with pytest.raises(ValidationError, match="a draft model reads one request at a time"):
-        Settings(strategy="draft", draft_model_dir=tmp_path, batch_size=2)
 
     assert Settings(batch_size=2).engine_config.batch_size == 2
     on_a_device = Settings(engine="neuron", replicas=2, batch_size=8, neuron={"compiled_dir": tmp_path})

@@ -29,7 +29,8 @@ def installation() -> Installation | None:
 
 
 needs_triton = pytest.mark.skipif(
-    installation() is None, reason="needs tritonserver: `make triton` (Linux on x86-64, Debian's or Ubuntu's Python)"
+    installation() is None,
+    reason="tritonserver is not installed (Linux on x86-64): make triton",
 )
 
 

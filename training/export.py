@@ -30,8 +30,6 @@ PARTS = {
     "kind_head.json": "the space of word vectors in which the kind head points",
     "kind_head.safetensors": "the head that says from the prompt's states what a shop has for a need",
     "worth.json": "trees that say how likely the model's plan is to be better than one by rule",
-    "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
-    "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
 }
 RECORD = "training.json"
 MAX_MEGABYTES = 25
@@ -54,8 +52,7 @@ answers nothing; without the grammar of `service/planner/grammar.py` its output 
 layer, {epochs} epochs of the mix of `training/data/mix.py`; then four Medusa heads (one residual block each, LM head
 shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; a head that guesses
 from the prompt's words how a plan begins; a tagger that says from the prompt's states which words a plan copies; a
-lens on the state after the first layers, so that these can draft; a head that says from the prompt's states what a
-shop has for a need; then a tree of {nodes} nodes and which guesses to
+head that says from the prompt's states what a shop has for a need; then a tree of {nodes} nodes and which guesses to
 draft, calibrated by the time that dev plans take on the machine that trained it. {tried} Last, a network
 learns from what rules read in {cases:,} cases of ours and {worth:,} other questions whether the model alone plans them
 well.
@@ -64,8 +61,8 @@ Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI qu
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
 (CC BY 3.0), the Shopify product taxonomy (MIT), product names of the AWS retail demo store (MIT-0). It was also
 trained on our own data in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical
-(`products.txt`), {queries:,} labelled queries (`queries.txt`), questions of every class of plan version 2
-(`behaviour/`) and sentences labelled only with their intent
+(`products.txt`), {queries:,} labelled queries (`queries.txt`), conversations that writers labelled
+(`conversations/`) and sentences labelled only with their intent
 (`asked.txt`). From cases of our own (`worth_cases.jsonl`) only `worth.json` learns. A language model wrote all of these
 without seeing any dev row or any of the cases that the planner is judged by.
 
@@ -75,7 +72,8 @@ without seeing any dev row or any of the cases that the planner is judged by.
 
 ## Limits
 
-- The model reads English. A question in another language becomes a search for its own words.
+- The model reads English, Spanish, German, French, Italian, Portuguese and Dutch. A question in another language
+  becomes a search for its own words.
 - Facet spans follow QueryNER's labels, on which annotators agree only in part (span F1 0.73 to the adjudicated label).
 - Verticals were learnt from templated questions over the taxonomy and from lists of our own; on real queries they are a
   guess that retrieval should only use for ranking.
@@ -103,6 +101,7 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         "seed": settings.seed,
         "torch": torch.__version__,
         "minutes": minutes,
+        "start": sha256(settings.start / "adapter_model.safetensors") if settings.start is not None else None,
         "data": {path.name: sha256(path) for path in sorted(settings.data.glob("*.jsonl.gz"))},
     }
     card = _CARD.format(
@@ -116,7 +115,7 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         epochs=settings.adapter.epochs,
         nodes=len(json.loads((model / "medusa_tree.json").read_text(encoding="utf-8"))),
         tried=trees_tried(settings),
-        worth=settings.worth.behaviour + settings.worth.asked,
+        worth=settings.worth.conversations + settings.worth.asked,
         cases=len(read_cases(WORTH_CASES)),
         products=len(written.product_names()),
         queries=len(written.labelled_queries()),

@@ -22,9 +22,9 @@ from torch.nn import functional
 
 from service.decoding.kind_head import KindHeadWeights, features_of
 from service.decoding.llama import ForwardInput
+from service.planner.fallback.reading import readers
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.fallback.reading import readers
 from service.planner.shop.meanings import WORD_VECTORS, space_of
 from service.planner.vocabulary import Vocabulary
 from service.weights.seal import seal_again

@@ -11,7 +11,7 @@ from training.own_time import Work, cores, told
 
 _DESCRIPTION = """Go on from a model with rows of one's own (docs/own-data.md), measured before and after.
 
-The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head, early exit and tree are
+The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head and tree are
 then made anew for it. A tenth of the rows, by a hash of their words, is held out: a model that is worse on them is not
 written. Restartable, like `make train`; the output folder appears whole or not at all. --check takes seconds, and says
 how long the run would take.

@@ -1,6 +1,6 @@
 """`make finetune`: go on from a model with rows of one's own (docs/own-data.md), measured before and after.
 
-The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head, early exit and tree are
+The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head and tree are
 then made anew for it. A tenth of the rows, by a hash of their words, is held out: a model that is worse on them is not
 written. Restartable, like `make train`; the output folder appears whole or not at all.
 """
@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from service.weights.head_weights import LayoutError
 from service.weights.model_folder import ModelFolderError, base_folder, read_card
 from service.weights.tokenizer_file import read_tokenizer
 from training.bases import read_base
-from training.data import behaviour_examples
+from training.data import conversations
 from training.data.examples import Example, within
 from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError
 from training.export import export_model, part_sizes, part_table, sha256
@@ -40,7 +41,6 @@ from training.own_time import JUDGED, KIND_HEAD_TEXTS, Work, told
 from training.recipe import WorkFolderError, make_parts
 from training.settings import (
     AdapterSettings,
-    EarlyExitSettings,
     HeadSettings,
     KindHeadSettings,
     TrainingSettings,
@@ -82,7 +82,7 @@ class Wish:
     vocabulary: Path
     epochs: int
     rehearsal: float  # share of the own rows, or of LEAST_REHEARSED where these are fewer
-    questions: int  # that heads and early exit learn from
+    questions: int  # that heads learn from
     measured: int  # questions of theirs, and of ours, at most
     seed: int
     accept_worse: bool
@@ -142,10 +142,11 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> dict[str,
     before = TunedModel(wish.start, cache)
     do = Work(len(rows.train), len(rows.dev), wish.epochs, wish.rehearsal, wish.questions, wish.measured)
     print(told(do, plan_seconds(rows.train, before)), flush=True)
-    source = _source(wish, OwnRows(with_context(rows.train, before), rows.dev), do.rehearsed)
-    settings = _settings(wish, cache, source, start.config.num_layers)
-    bos, eos = card.bos_token_id, card.eos_token_id
     before_it = wish.start if (wish.start / _ADAPTER).is_file() else None  # an imported base has none
+    train = with_context(rows.train, before) if before_it else rows.train
+    source = _source(wish, OwnRows(train, rows.dev), do.rehearsed)
+    settings = _settings(wish, cache, source)
+    bos, eos = card.bos_token_id, card.eos_token_id
     run = Finetuning(base, bos, eos, vocabulary, source, settings.adapter, wish.work, wish.seed, before_it)
     tables: dict[str, Any] = {}
     minutes = make_parts(run, settings, model, lambda: _judge(wish, before, TunedModel(model, cache), rows.dev, tables))
@@ -182,12 +183,10 @@ def _source(wish: Wish, rows: OwnRows, rehearsed: int) -> partial[OwnMix]:
     return partial(OwnMix, path, OwnMix.save(rows, path), rehearsed)
 
 
-def _settings(wish: Wish, cache: Path, source: partial[OwnMix], layers: int) -> TrainingSettings:
+def _settings(wish: Wish, cache: Path, source: partial[OwnMix]) -> TrainingSettings:
     """Return the recipe's settings, gentler where there is something to lose."""
     config, own, kind_head = wish.start / "adapter_config.json", AdapterSettings(), KindHeadSettings()
     before = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
-    exits, path = EarlyExitSettings().within(layers), wish.start / "early_exit.json"
-    layers = json.loads(path.read_text(encoding="utf-8"))["layers"] if path.is_file() else exits.layers
     return TrainingSettings(
         data=wish.rows.parent,
         cache=cache,
@@ -205,28 +204,35 @@ def _settings(wish: Wish, cache: Path, source: partial[OwnMix], layers: int) -> 
             average_decay=0.99,
         ),
         heads=HeadSettings(questions=wish.questions),
-        early_exit=replace(exits, layers=layers, questions=min(exits.questions, wish.questions)),
         source=source,
         kind_head=kind_head.scaled(min(1.0, KIND_HEAD_TEXTS * wish.questions / kind_head.texts)),
-        worth=WorthSettings(behaviour=JUDGED, asked=JUDGED, start=wish.start),
+        worth=WorthSettings(conversations=JUDGED, asked=JUDGED, start=wish.start),
     )
 
 
 def with_context(examples: Sequence[Example], model: TunedModel) -> list[Example]:
-    """Return the examples, those of unknown facets before a known vertical with the spans that the model writes."""
-    return [_in_context(example, model) if _lacks_spans(example) else example for example in examples]
+    """Return the examples with what rows do not say, as the model writes it.
 
-
-def _lacks_spans(example: Example) -> bool:
-    return example.knows_vertical and not example.knows_facets
+    Beside known facets: prices, ratings, needs, sort and offers, which are learnt again. Before a known vertical: the
+    spans, as context.
+    """
+    return [_in_context(example, model) for example in examples]
 
 
 def _in_context(example: Example, model: TunedModel) -> Example:
-    said = planned(example.question(), model)
-    if said is None or not said.spans:
+    draft = example.draft
+    if draft.foreign or not (example.knows_facets or example.knows_vertical):
         return example
-    sources = example.draft.sources if example.knows_sources else said.sources
-    return replace(example, draft=replace(example.draft, spans=said.spans, sources=sources))
+    said = planned(example.question(), model)
+    if said is None:
+        return example
+    if not example.knows_facets:
+        sources = draft.sources if example.knows_sources else said.sources
+        return replace(example, draft=replace(draft, spans=said.spans, marks=said.marks, sources=sources))
+    taken = {index for span in draft.spans for index in span.indices}
+    marks = [mark for mark in said.marks if taken.isdisjoint(mark.indices)]
+    known = replace(draft, marks=marks, sort=said.sort, offers=said.offers)
+    return replace(example, draft=known, knows_closing=True)
 
 
 def planned(question: Question, model: TunedModel) -> PlanDraft | None:
@@ -240,7 +246,7 @@ def planned(question: Question, model: TunedModel) -> PlanDraft | None:
 
 def right(example: Example, draft: PlanDraft | None) -> Iterator[tuple[str, bool]]:
     """Yield (label, whether it is right) for every label that the example knows, and "all of a row" last."""
-    wanted, every = example.draft, []
+    wanted, question, every = example.draft, example.question(), []
     known = {
         "intent": example.knows_intent,
         "facets": example.knows_facets,
@@ -248,15 +254,15 @@ def right(example: Example, draft: PlanDraft | None) -> Iterator[tuple[str, bool
         "first source": example.knows_sources and wanted.sources[:1] != [],
     }
     for label in (label for label, is_known in known.items() if is_known):
-        is_right = draft is not None and _part(label, draft) == _part(label, wanted)
+        is_right = draft is not None and _part(label, draft, question) == _part(label, wanted, question)
         every.append(is_right)
         yield label, is_right
     yield "all of a row", all(every)
 
 
-def _part(label: str, draft: PlanDraft) -> Any:
-    if label == "facets":
-        return set(draft.spans)
+def _part(label: str, draft: PlanDraft, question: Question) -> Any:
+    if label == "facets":  # wherever a value was said
+        return {(span.facet, question.spelled(span.indices), span.refused, span.part) for span in draft.spans}
     if label == "vertical":
         return draft.vertical, draft.foreign
     return draft.intent if label == "intent" else draft.sources[:1]
@@ -274,9 +280,10 @@ def measure(examples: Sequence[Example], model: TunedModel) -> dict[str, list[bo
 def _judge(wish: Wish, before: TunedModel, after: TunedModel, dev: list[Example], tables: dict[str, Any]) -> None:
     """Measure both models on held-out rows and on questions of ours. Raises OwnDataError where the new one is worse."""
     shares: dict[str, tuple[float, float]] = {}
+    ours = list(chain.from_iterable(conversations.examples("dev")))
     for origin, title, examples in (
         (ORIGIN, "held-out rows of yours", dev),
-        (OURS, "questions of ours, which the model should not unlearn", behaviour_examples.examples("dev")),
+        (OURS, "questions of ours, which the model should not unlearn", ours),
     ):
         drawn = random.Random(0).sample(examples, min(wish.measured, len(examples)))
         asked = [said for example in drawn if (said := within(example, after.vocabulary)) is not None]

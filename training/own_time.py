@@ -20,7 +20,7 @@ KIND_HEAD_TEXTS = 2  # that a kind head learns from, for each of the run's quest
 _READ_SECONDS = 0.015  # a text of the kind head's, of which only the prompt is read
 _STARTING_SECONDS = 90.0  # processes that import PyTorch and load the model, all in all
 # What the shipped model's recorded minutes are of (training/settings.py, tests/training/test_own_time.py).
-RECORDED_CORES, RECORDED_QUESTIONS, RECORDED_EXIT_QUESTIONS = 2, 16_000, 4000
+RECORDED_CORES, RECORDED_QUESTIONS = 2, 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,12 @@ class Work:
         recorded: dict[str, float] = json.loads(text)["minutes"]
         of_plans = ("medusa_heads.safetensors", "prefill_head.safetensors", "prompt_tagger.safetensors")
         heads = sum(recorded[part] for part in of_plans) / RECORDED_QUESTIONS
-        exits = recorded["early_exit.safetensors"] / RECORDED_EXIT_QUESTIONS
-        parts = heads * self.questions + exits * min(self.questions, RECORDED_EXIT_QUESTIONS)
-        shared = parts * RECORDED_CORES * 60
+        shared = heads * self.questions * RECORDED_CORES * 60
         shared += _EXAMPLE_SECONDS * self.epochs * (self.rows + self.rehearsed)
         shared += _READ_SECONDS * KIND_HEAD_TEXTS * self.questions
         shared += _MEDUSA_SHARE * PLAN_SECONDS * 2 * JUDGED
         judged = min(self.held_out, self.measured) + self.measured
-        alone = recorded["medusa_tree.json"] * 60 + 2 * judged * PLAN_SECONDS + _STARTING_SECONDS
+        alone = recorded["medusa_tree.json"] * 60 + (self.rows + 2 * judged) * PLAN_SECONDS + _STARTING_SECONDS
         return float((shared / cores + alone) * plan_seconds / PLAN_SECONDS / 60)
 
 

@@ -38,15 +38,15 @@ class Positions:
     legal_counts: Tensor  # [P] how many of them belong to each position; 0 where forced or open
     prompts: Tensor  # the prompts' tokens, laid end to end
     prompt_lengths: Tensor  # [plans] in tokens
-    prompt_hidden: Tensor  # [tokens of all prompts, H] their states; [0, H] where early ones were asked for
+    prompt_hidden: Tensor  # [tokens of all prompts, H] their states
 
     @classmethod
-    def of(cls, plans: Sequence[GreedyPlan], *, early: bool = False) -> "Positions":
-        """Lay plans end to end, with their last states or with their early ones."""
+    def of(cls, plans: Sequence[GreedyPlan]) -> "Positions":
+        """Lay plans end to end."""
         choices = [ids for plan in plans for ids in plan.legal]
         kept = [ids if ids is not None and ids.size <= _MANY else _NONE for ids in choices]
         return cls(
-            torch.cat([_states(plan, early=early) for plan in plans]).to(torch.bfloat16),
+            torch.cat([plan.hidden for plan in plans]).to(torch.bfloat16),
             torch.tensor([token for plan in plans for token in plan.tokens]),
             torch.tensor([len(plan.tokens) for plan in plans]),
             torch.tensor([ids is None for ids in choices]),
@@ -54,7 +54,7 @@ class Positions:
             torch.tensor([ids.size for ids in kept]),
             torch.tensor([token for plan in plans for token in plan.prompt]),
             torch.tensor([len(plan.prompt) for plan in plans]),
-            torch.cat([plan.prompt_states[: 0 if early else None] for plan in plans]).to(torch.bfloat16),
+            torch.cat([plan.prompt_states for plan in plans]).to(torch.bfloat16),
         )
 
     @classmethod
@@ -63,28 +63,12 @@ class Positions:
 
 
 def collect(settings: TrainingSettings, model_dir: Path) -> Positions:
-    """Return greedy plans of training questions, as many as the heads learn from, reusing finished shards.
-
-    The early exit learns from the first of the same questions: its states are kept at once, without a second plan.
-    """
-    return _collected(settings, model_dir, settings.heads.questions, settings.work / "positions")
-
-
-def collect_early(settings: TrainingSettings, model_dir: Path) -> Positions:
-    """Return greedy plans of as many questions as the early exit learns from, with the states after its layers."""
-    return _collected(settings, model_dir, settings.early_exit.questions, _early_folder(settings))
-
-
-def _early_folder(settings: TrainingSettings) -> Path:
-    return settings.work / f"positions-{settings.early_exit.layers}"
-
-
-def _collected(settings: TrainingSettings, model_dir: Path, questions: int, folder: Path) -> Positions:
-    asked = questions_of(settings, questions)
+    """Return greedy plans of training questions, as many as the heads learn from, reusing finished shards."""
+    folder = settings.work / "positions"
+    asked = questions_of(settings, settings.heads.questions)
     shards = [asked[start : start + _SHARD] for start in range(0, len(asked), _SHARD)]
     paths = [folder / f"{index}.pt" for index in range(len(shards))]
-    for kept in (folder, _early_folder(settings)):
-        kept.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     if not all(path.is_file() for path in paths):
         run_processes(_collect_shards, settings.processes, shards, settings, model_dir, folder)
     return Positions.join([_load(path) for path in paths])
@@ -117,31 +101,18 @@ def _collect_shards(
     rank: int, processes: int, shards: list[list[Question]], settings: TrainingSettings, model_dir: Path, folder: Path
 ) -> None:
     model = TunedModel(model_dir, settings.cache)
-    early_folder, layers = _early_folder(settings), settings.early_exit.layers
-    shared = settings.early_exit.questions // _SHARD  # shards that are the same for heads and early exit
     for index in range(rank, len(shards), processes):
-        wanted = {folder / f"{index}.pt": folder == early_folder}
-        if index < shared and len(shards[index]) == _SHARD:
-            wanted[early_folder / f"{index}.pt"] = True
-        if all(path.is_file() for path in wanted):
-            continue
-        plans = [model.greedy(question, layers if any(wanted.values()) else 0) for question in shards[index]]
-        for path, early in wanted.items():
-            _save(Positions.of([plan for plan in plans if plan is not None], early=early), path)
-        print(f"positions: shard {index + 1}/{len(shards)}", flush=True)
+        path = folder / f"{index}.pt"
+        if not path.is_file():
+            plans = [model.greedy(question) for question in shards[index]]
+            _save(Positions.of([plan for plan in plans if plan is not None]), path)
+            print(f"positions: shard {index + 1}/{len(shards)}", flush=True)
 
 
 def _save(positions: Positions, path: Path) -> None:
     unfinished = path.with_suffix(".partial")
     torch.save({field.name: getattr(positions, field.name) for field in fields(positions)}, unfinished)
     unfinished.replace(path)
-
-
-def _states(plan: GreedyPlan, *, early: bool) -> Tensor:
-    if not early:
-        return plan.hidden
-    assert plan.early is not None
-    return plan.early
 
 
 def _load(path: Path) -> Positions:

@@ -11,7 +11,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +24,7 @@ from service.weights.head_weights import LayoutError
 from service.weights.memory import TooLittleMemoryError
 from service.weights.model_card import MODEL_CARD, ModelCard, ModelFolderError
 from training.bases import check_base, read_base
-from training.data.mix import Mix
-from training.early_exit import train_early_exit
+from training.data.mix import REFRESHING, Mix, Shares
 from training.export import export_recipe
 from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
@@ -54,6 +52,7 @@ def main() -> None:
     parser.add_argument(
         "--vocabulary", type=Path, default=SHIPPED_MODEL, help="the vocabulary.json to learn, or a folder with one"
     )
+    parser.add_argument("--start", type=Path, help="a folder with an adapter to go on from, of the recipe's rank")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument(
         "--scale", type=float, default=1.0, help="0.01 rehearses the whole recipe with a hundredth of the examples"
@@ -67,6 +66,8 @@ def main() -> None:
         output=arguments.output.resolve(),
         vocabulary=arguments.vocabulary.resolve(),
         base=arguments.base.expanduser().resolve() if arguments.base else None,
+        start=arguments.start.resolve() if arguments.start else None,
+        shares=REFRESHING if arguments.start else Shares(),
         seed=arguments.seed,
         processes=len(os.sched_getaffinity(0)),
     )
@@ -90,7 +91,6 @@ def train(settings: TrainingSettings) -> dict[str, float]:
     base = read_base(settings.base, settings.cache)
     vocabulary = Vocabulary.load(settings.vocabulary)
     print(check_base(base, settings, vocabulary), flush=True)
-    settings = replace(settings, early_exit=settings.early_exit.within(base.config.num_layers))
     model = settings.work / "model"
     model.mkdir(parents=True, exist_ok=True)
     card = ModelCard(
@@ -104,7 +104,15 @@ def train(settings: TrainingSettings) -> dict[str, float]:
     shutil.copyfile(vocabulary_file(settings.vocabulary), model / FILE_NAME)
     source = partial(Mix, settings.data, settings.shares)
     run = Finetuning(
-        base.folder, base.bos, base.eos, vocabulary, source, settings.adapter, settings.work, settings.seed
+        base.folder,
+        base.bos,
+        base.eos,
+        vocabulary,
+        source,
+        settings.adapter,
+        settings.work,
+        settings.seed,
+        settings.start,
     )
     minutes = make_parts(run, settings, model)
     export_recipe(model, settings, minutes)
@@ -141,7 +149,6 @@ def make_parts(
             "a tagger learns which words of a prompt its plan copies",
             lambda: _train_tagger(settings, model),
         ),
-        ("early_exit.safetensors", "the first layers learn to draft", lambda: train_early_exit(settings, model)),
         (
             "kind_head.safetensors",
             "a head learns what a shop has for a need",

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-from service.decoding.draft_model import ChainShape
 from service.settings.choices import SHIPPED_MODEL
 from training.data.mix import Mix, Shares, Source
+
+_SCALED = ("written", "conversations")  # shares of our own material
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +18,12 @@ class AdapterSettings:
     alpha: int = 40
     dropout: float = 0.0  # dropout on every linear input would cost a third of a CPU step
     epochs: int = 3
-    batch_tokens: int = 3072
-    learning_rate: float = 6e-4
-    warmup_steps: int = 100
+    batch_tokens: int = 2048
+    learning_rate: float = 8e-4
+    warmup_steps: int = 60
     weight_decay: float = 0.0
     max_gradient_norm: float = 1.0
-    average_decay: float = 0.998  # exponential moving average of the adapter: what is kept is the average
+    average_decay: float = 0.997  # exponential moving average of the adapter: what is kept is the average
     checkpoint_every: int = 100  # steps
 
 
@@ -35,7 +36,7 @@ class HeadSettings:
     batch_size: int = 512  # in positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 16_000  # the tuned model's own plans of these are the training data
+    questions: int = 5000  # the tuned model's own plans of these are the training data
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +70,6 @@ class PromptTaggerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyExitSettings:
-    """The number of layers that draft, and how far they guess; docs/decisions/0016 has the measurements."""
-
-    layers: int = 4
-    shape: ChainShape = field(default_factory=ChainShape)
-    questions: int = 4000
-    tuned_lens: HeadSettings = field(default_factory=lambda: HeadSettings(heads=1, batch_size=128))
-
-    def within(self, layers: int) -> "EarlyExitSettings":
-        """Return the same for a model of so many layers, at most half of which draft."""
-        return replace(self, layers=min(self.layers, max(1, layers // 2)))
-
-
-@dataclass(frozen=True, slots=True)
 class TreeSettings:
     """The tree's calibration: grown greedily on dev plans; its drafted part is chosen by the time that plans take."""
 
@@ -96,8 +83,8 @@ class TreeSettings:
 class KindHeadSettings:
     """How many texts the kind head learns from at most: needs, those that name things, those about no product."""
 
-    needs: int = 24_000
-    named: int = 8000
+    needs: int = 12_000
+    named: int = 4000
     turned_away: int = 2500
 
     @property
@@ -116,10 +103,10 @@ class WorthSettings:
     The network of a model folder `start`, where given, is kept: only what it says of the new model is bounded anew.
     """
 
-    behaviour: int = 4000  # of every class
-    asked: int = 2500  # whose intent alone is known
+    conversations: int = 1500  # turns that writers labelled
+    asked: int = 500  # whose intent alone is known
     cases: int = 10_000
-    others: int = 50_000  # that are read, not planned
+    others: int = 10_000  # that are read, not planned
     start: Path | None = None
 
 
@@ -138,10 +125,10 @@ class TrainingSettings:
     prefill_head: PrefillHeadSettings = field(default_factory=PrefillHeadSettings)
     prompt_tagger: PromptTaggerSettings = field(default_factory=PromptTaggerSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
-    early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)
     kind_head: KindHeadSettings = field(default_factory=KindHeadSettings)
     worth: WorthSettings = field(default_factory=WorthSettings)
     base: Path | None = None  # a checkpoint's or a model's folder; None: the shipped one
+    start: Path | None = None  # a folder with an adapter of this rank to go on from; None: a new one
     examples: float = 1.0  # the share of the whole recipe's
     source: Callable[[], Source] | None = None  # picklable; None: the mix of the data folder
 
@@ -161,11 +148,11 @@ class TrainingSettings:
             return max(1, round(scale * count))
 
         shares = {
-            share.name: part(count) if isinstance(count, int) else count * (scale if share.name == "written" else 1)
+            share.name: part(count) if isinstance(count, int) else count * (scale if share.name in _SCALED else 1)
             for share in fields(Shares)
             for count in (getattr(self.shares, share.name),)
         }
-        adapter, exits = self.adapter, self.early_exit
+        adapter = self.adapter
         return replace(
             self,
             shares=Shares(**shares),
@@ -175,11 +162,10 @@ class TrainingSettings:
                 checkpoint_every=part(adapter.checkpoint_every),
             ),
             heads=replace(self.heads, questions=part(self.heads.questions)),
-            early_exit=replace(exits, questions=part(exits.questions)),
             kind_head=self.kind_head.scaled(scale),
             worth=replace(
                 self.worth,
-                behaviour=part(self.worth.behaviour),
+                conversations=part(self.worth.conversations),
                 asked=part(self.worth.asked),
                 cases=part(self.worth.cases),
                 others=part(self.worth.others),

@@ -33,8 +33,7 @@ class GreedyPlan:
     """A plan's `prompt` and `tokens` [P], and the post-norm state that predicts each token, `hidden` [P, H].
 
     `prompt_states` [T, H] are those of the prompt's own positions, the last of which predicts the first token. `legal`
-    [P]: the ids among which each token was chosen; None where the grammar forced it. `early` [P, H]: the
-    normed states after the first layers, where these were asked for.
+    [P]: the ids among which each token was chosen; None where the grammar forced it.
     """
 
     prompt: list[int]
@@ -42,7 +41,6 @@ class GreedyPlan:
     hidden: Tensor
     legal: list[NDArray[np.int64] | None]
     prompt_states: Tensor
-    early: Tensor | None = None
 
 
 class TunedModel:
@@ -115,11 +113,8 @@ class TunedModel:
             later = PromptTagsProposer(prompt, tagger, target.prompt_states, later)
         return generate(target, PrefillProposer(prefill_draft, later), prompt, constraint, max_tokens=self._max_tokens)
 
-    def greedy(self, question: Question, early_layers: int = 0) -> GreedyPlan | None:
-        """Return the greedy plan; None where it does not end, or the prompt is too long.
-
-        With `early_layers` it also has the states after so many first layers.
-        """
+    def greedy(self, question: Question) -> GreedyPlan | None:
+        """Return the greedy plan; None where it does not end, or the prompt is too long."""
         prompt = self.prompt(question)
         if len(prompt) > MAX_PROMPT_TOKENS:
             return None
@@ -129,14 +124,10 @@ class TunedModel:
             return None
         tokens = torch.tensor([*prompt, *generation.tokens])
         self._cache.reset()
-        places, layers = torch.arange(len(tokens)), self.llama.config.num_layers
-        first = self.llama.run_layers(self.llama.embed(tokens), places, self._cache, range(early_layers))
-        early = self.llama.final_norm(first)[len(prompt) - 1 : -1].clone() if early_layers else None
-        last = self.llama.run_layers(first, places, self._cache, range(early_layers, layers))
+        states = self.llama.forward(tokens, torch.arange(len(tokens)), self._cache)
         legal = choices_made(self.constraint(question), generation.tokens)
-        states = self.llama.final_norm(last)
         predicting, of_prompt = states[len(prompt) - 1 : -1].clone(), states[: len(prompt)].clone()
-        return GreedyPlan(prompt, generation.tokens, predicting, legal, of_prompt, early)
+        return GreedyPlan(prompt, generation.tokens, predicting, legal, of_prompt)
 
 
 def choices_made(constraint: Constraint, tokens: Sequence[int]) -> list[NDArray[np.int64] | None]:

@@ -13,10 +13,9 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from service.planner.spelling import WORDS_PATH, distance, edits
-from training.data.behaviour_text import read_lines, sections, text_of
 from training.data.written import labelled_queries, product_names
 
-ENGLISH = Path(__file__).parent / "data" / "english.txt"
+_DATA = Path(__file__).parent / "data"
 _WORD = re.compile(r"[a-z]{2,20}")
 _AND = re.compile(r"\b([a-z]+) (?:and|&|n) ([a-z]+)")
 _LEAST_COUNT = 2  # of a word that a correction may give
@@ -71,9 +70,8 @@ def word_list(tokenizer: Path) -> str:
     products = sorted(word for word, count in seen.counts.items() if count >= _LEAST_COUNT)
     vocabulary = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"]
     english = {token[1:].lower() for token in vocabulary if token[0] == "Ġ" and _WORD.fullmatch(token[1:].lower())}
-    slips = dict(line.split(maxsplit=1) for _, line, _ in sections("spelling.txt"))
-    slips = {wrong: right for wrong, right in slips.items() if wrong not in english}
-    english |= _beyond_america()
+    slips = {wrong: right for wrong, right in misspellings() if wrong not in english}
+    english |= {word for line in _lines("english.txt") for word in line.split()}
     doubtful = {word for word in seen.counts if word not in english and seen.is_slip(word)} | set(slips)
     products = [word for word in products if word not in doubtful]
     known = {word for word in english | set(seen.counts) if len(word) >= _LEAST_LETTERS}
@@ -88,18 +86,23 @@ def word_list(tokenizer: Path) -> str:
     )  # fmt: skip
 
 
-def _beyond_america() -> set[str]:
-    lines = ENGLISH.read_text(encoding="ascii").splitlines()
-    return {word for line in lines if not line.startswith("#") for word in line.split()}
+def misspellings() -> list[tuple[str, str]]:
+    """Return words as shoppers misspell them, with what they mean."""
+    return [(wrong, right) for wrong, right in (line.split(maxsplit=1) for line in _lines("spelling.txt"))]
+
+
+def _lines(name: str) -> list[str]:
+    """Return the lines of a list of ours that are neither empty nor comments."""
+    lines = (_DATA / name).read_text(encoding="utf-8").splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
 
 
 def _joined() -> set[str]:
     """Return the pairs around "and" in names of products and in our queries for one thing: "salt and pepper"."""
     texts = [name.lower() for name, _ in product_names()]
     texts += [" ".join(query.text.words) for query in labelled_queries()]
-    for line in read_lines("several.txt"):
-        texts += [text_of(line.pieces)] if line.section[-1] == "whole" else []
-    return {f"{first}+{second}" for text in texts for first, second in _AND.findall(text)}
+    pairs = {pair for line in _lines("pairs.txt") for pair in line.split()}
+    return pairs | {f"{first}+{second}" for text in texts for first, second in _AND.findall(text)}
 
 
 def _seen() -> _Seen:
@@ -114,9 +117,13 @@ def _seen() -> _Seen:
             seen.add(_WORD.findall(value), span.facet, query.vertical)
         others = " ".join(text for index, text in enumerate(words) if index not in named)
         seen.counts.update(_WORD.findall(others))
-    for section, line, _ in sections("attributes.txt"):
-        for value in line.split(", "):
-            seen.add(2 * _WORD.findall(value), section.split()[1], None)
+    facet = ""
+    for line in _lines("values.txt"):
+        if line.startswith("["):
+            facet = line.strip("[]").split()[1]
+        else:
+            for value in line.split(", "):
+                seen.add(2 * _WORD.findall(value), facet, None)
     return seen
 
 

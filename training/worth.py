@@ -11,22 +11,24 @@ import argparse
 import json
 import random
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from service.engines.torch.engine import load
-from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
+from service.planner.completion import plan_from_draft, plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.fallback.reading.conversation import Conversation
-from service.planner.vocabulary import Vocabulary
+from service.planner.vocabulary import Vocabulary, shipped_vocabulary
 from service.planner.worth.differing import differ
 from service.planner.worth.features import NAMES, Reading, numbers
 from service.planner.worth.scorer import Bound, Scorer, Worth
 from service.settings import Settings
-from training.data import asked, behaviour_examples
+from training.data import asked, conversations
 from training.data.cases import WORTH_CASES, Case, checker, passes, read_cases
 from training.data.examples import Example
 from training.data.rows import Split
@@ -65,7 +67,7 @@ def learn_worth(model: Path, cache: Path, data: Path, work: Path, processes: int
     if before is not None:
         learnt = before.worth
     else:
-        others = [one.question() for one in (*behaviour_examples.examples("train"), *asked.examples("train"))]
+        others = [one.question() for one in (*turns("train"), *asked.examples("train"))]
         learnt = fit(
             compared(*_cases(data, settings.cases)),
             compared(questions("train", settings)),
@@ -110,11 +112,16 @@ def recalibrate(model: Path, rows: Sequence[Example], cache: Path, work: Path, p
     )
 
 
+def turns(split: Split) -> list[Example]:
+    """Return every turn of the conversations that writers labelled."""
+    return list(chain.from_iterable(conversations.examples(split)))
+
+
 def questions(split: Split, settings: WorthSettings) -> list[Example]:
-    """Draw questions of ours: of every class, and sentences whose intent alone is known."""
+    """Draw questions of ours: turns of conversations, and sentences whose intent alone is known."""
     found: list[Example] = []
     for examples, most, seed in (
-        (behaviour_examples.examples(split), settings.behaviour, 1),
+        (turns(split), settings.conversations, 1),
         (asked.examples(split), settings.asked, 2),
     ):
         found += random.Random(seed).sample(examples, min(len(examples), most))
@@ -169,7 +176,7 @@ def compare(
         question = one_of(one)
         conversation, text = Conversation(question), texts[_key(question)]
         try:
-            by_model = None if text is None else plan_from_text(text, conversation, vocabulary)
+            by_model = None if text is None else plan_from_text(text, question, vocabulary)
         except PlanTextError:
             by_model = None
         by_rule = plan_by_rule(conversation, vocabulary)
@@ -192,7 +199,8 @@ def is_right(plan: Plan, example: Example) -> bool:
     if example.knows_intent and plan.intent != example.draft.intent:
         return False
     if example.expected is not None:
-        return _is_as_expected(plan.model_dump(mode="json"), example.expected)
+        wanted = plan_from_draft(example.draft, example.question(), shipped_vocabulary())
+        return _is_as_expected(plan.model_dump(mode="json"), wanted.model_dump(mode="json"))
     if not example.knows_facets:
         return True
     words = example.question().words

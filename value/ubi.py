@@ -27,7 +27,8 @@ def bulk_lines(files: Sequence[Path]) -> Iterator[str]:
                 if record.get("record") == "plan":
                     yield from _pair(QUERIES, f"{record['caller']}/{record['request_id']}", _query(record))
                 elif record.get("record") == "event":
-                    yield from _pair(EVENTS, f"{record['caller']}/{record['event_id']}", _event(record))
+                    name = f"{record['caller']}/{record['query_id']}/{record['event_id']}"
+                    yield from _pair(EVENTS, name, _event(record))
 
 
 def _opened(path: Path) -> IO[str]:

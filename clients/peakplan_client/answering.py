@@ -44,12 +44,14 @@ class Option(_Model):
 class Options(_Model):
     """The first three products, `milliseconds` after the request; `reason` says why there are none.
 
-    `nothing`: none is of the kind that was asked for; `nearest` are the shop's kinds that come nearest.
+    `missing` are the kinds of things asked for that none is said to be; `nothing`: all of them, and `nearest` are the
+    shop's kinds that come nearest.
     """
 
     options: Sequence[Option] = ()
     notes: Sequence[str] = ()
     nothing: bool = False
+    missing: Sequence[str] = ()
     nearest: Sequence[str] = ()
     reason: str | None = None
     milliseconds: float = 0.0

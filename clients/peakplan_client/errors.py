@@ -63,7 +63,7 @@ class MappingError(PeakplanError):
 
 
 class CatalogueError(PeakplanError):
-    """The sample catalogue cannot be had: the message says what to do."""
+    """The sample catalogue cannot be read, or its database not be reached: the message says what to do."""
 
 
 class SearchTimeoutError(PeakplanError):

@@ -125,15 +125,14 @@ class PostgresProducts:
             raise CatalogueError(f"The sample shop's PostgreSQL does not answer ({type(error).__name__}).") from error
 
 
-def fill(url: str, cache_dir: Path, source: str | Path | None = None) -> int:
+def fill(url: str, file: Path = catalogue.PRODUCTS) -> int:
     """Write the sample catalogue into the mapping's table, whole or not at all; return how many products it has.
 
     Does nothing where this catalogue is there already. Raises CatalogueError and psycopg.Error.
     """
     mapping = CatalogueMapping.load(MAPPING)
-    file = catalogue.fetch(cache_dir, source)
     table = _identifier(mapping.index)
-    comment = f"{_MARK} {hashlib.sha256(file.read_bytes() + _COLUMNS.encode()).hexdigest()[:12]}"
+    comment = f"{_MARK} {catalogue.digest(file)} {hashlib.sha256(_COLUMNS.encode()).hexdigest()[:12]}"
     with _connect(url) as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (_MARK,))  # one that fills at a time
         there = connection.execute("SELECT obj_description(to_regclass(%s)) AS said", (mapping.index,)).fetchone()
@@ -197,7 +196,7 @@ def main(words: Sequence[str] = tuple(sys.argv[1:])) -> int:
         print("whose database? Name postgresql://..., or set PEAKPLAN_SAMPLE_SHOP_URL", file=sys.stderr)
         return 2
     try:
-        products = fill(url, Path(os.environ.get("PEAKPLAN_CACHE_DIR", "~/.cache/peakplan")).expanduser())
+        products = fill(url)
     except (CatalogueError, psycopg.Error) as error:
         print(f"no sample shop in PostgreSQL: {error}", file=sys.stderr)
         return 1

@@ -12,6 +12,7 @@ from peakplan_client.mapping import CatalogueMapping, FacetMapping, SortMapping,
 from peakplan_client.operators import read_operators, without_refused
 from peakplan_client.plan import Part, Plan, Price
 from peakplan_client.search import AnyOf, Boost, Filter, NoneOf, NotInText, Range, Search, Searches, Text, Wanted
+from peakplan_client.wording import narrower
 
 # How much words count: those of the plan's queries, the catalogue's own names for its facets, and the shopper's. Tuned
 # on the dev half of benchmarks/retrieval_questions.jsonl.
@@ -140,14 +141,15 @@ class _Translation:
         the mapping calls eyewear. So where the facet itself does not know the value, no text may have it either.
         """
         facets = self._mapping.facets
-        own = self._refusable(facet, said)
+        own = [each for name in (said, *narrower(facet, said)) for each in self._refusable(facet, name)]
         if own:
             return own
         found = [
             each for name, known in facets.items() if known.values is not None for each in self._refusable(name, said)
         ]
-        if self._mapping.exclude_text and words(said):
-            found.append(NotInText(tuple(self._mapping.exclude_text), " ".join(words(said))))
+        if self._mapping.exclude_text:  # suede is leather, too
+            names = [" ".join(words(name)) for name in (said, *narrower(facet, said))]
+            found += [NotInText(tuple(self._mapping.exclude_text), name) for name in names if name]
         return found
 
     def _refusable(self, facet: str, said: str) -> list[Filter]:

@@ -3,7 +3,6 @@
 It is in SQLite, one for each process, or in PostgreSQL, which many share.
 """
 
-import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ MAPPING = Path(__file__).with_name("shop.yaml")
 LIMIT = 10
 TIMEOUT_SECONDS = 1.0
 SNIPPET_CHARACTERS = 160
+_JUDGED = 3  # times as many as are shown: what is of the kind asked for comes first
 _NEAREST = 3  # kinds that are named where the shop has nothing of the kind asked for
 _SCHEMA_VERSION = 1
 _COLUMNS = [field.name for field in fields(Product)]
@@ -48,13 +48,14 @@ class Hit:
 class Found:
     """What a search found, best first; `notes` say what of the plan it left out.
 
-    `nothing`: no hit is of the kind that the plan names, so that all only share words with it; `nearest` are the kinds
-    of the shop that come nearest.
+    `missing` are the kinds of things asked for that no hit is said to be; `nothing`: all of them, so that the hits only
+    come near; `nearest` are the kinds of the shop that do.
     """
 
     hits: tuple[Hit, ...]
     notes: tuple[str, ...] = ()
     nothing: bool = False
+    missing: tuple[str, ...] = ()
     nearest: tuple[str, ...] = ()
 
 
@@ -65,19 +66,17 @@ class Option(Hit):
     judged: Judged
 
 
+@dataclass(frozen=True, slots=True)
 class Findings:
-    """What a search found with a plan. Judging costs as much as searching, so that only what is asked for is judged."""
+    """What a search found with a plan, and how each hit has its wishes."""
 
-    def __init__(self, found: Found, rows: Sequence[Row], wishes: Wishes) -> None:
-        """Take the rows of `found.hits`."""
-        self.found = found
-        self._rows = rows
-        self._wishes = wishes
+    found: Found
+    judged: tuple[Judged, ...]
 
     def options(self, first: int = 0, end: int | None = None) -> tuple[Option, ...]:
         """Return the products of these ranks, which begin with 0, and how each has the wishes."""
-        hits, rows = self.found.hits[first:end], self._rows[first:end]
-        return tuple(_option(hit, self._wishes.judge(row)) for hit, row in zip(hits, rows, strict=True))
+        hits, judged = self.found.hits[first:end], self.judged[first:end]
+        return tuple(_option(*pair) for pair in zip(hits, judged, strict=True))
 
 
 class Products(Protocol):
@@ -115,16 +114,14 @@ class Shop:
         self._mapping = mapping
 
     @classmethod
-    def open(cls, cache_dir: str | Path, source: str | Path | None = None) -> Self:
-        """Build the database at first start, whole or not at all, and open it. Raises CatalogueError.
+    def open(cls, cache_dir: str | Path, source: str | Path = catalogue.PRODUCTS) -> Self:
+        """Build the database of a catalogue's file at first start, whole or not at all, and open it.
 
-        `source` is a file; without it the catalogue is the one beside the checkout, or is downloaded.
+        Raises CatalogueError.
         """
-        folder = Path(cache_dir).expanduser()
+        folder, file = Path(cache_dir).expanduser(), Path(source)
         mapping = CatalogueMapping.load(MAPPING)
-        file = catalogue.fetch(folder, source)
-        made_of = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
-        database = folder / f"sample-shop-{_SCHEMA_VERSION}-{made_of}.sqlite"
+        database = folder / f"sample-shop-{_SCHEMA_VERSION}-{catalogue.digest(file)}.sqlite"
         if not database.is_file():
             products = (astuple(product) for product in catalogue.read(file))
             build_index(database, _COLUMNS, products, mapping)
@@ -185,23 +182,39 @@ class Shop:
         Raises SearchTimeoutError, also once `given_up` says that nobody waits any more.
         """
         plan = plan if isinstance(plan, Plan) else Plan.model_validate(plan)
-        translation = translate(plan, self._mapping, self._products.engine, question, limit=limit)
-        rows = self._run(translation.requests, limit, timeout, given_up)
-        nothing, nearest = False, tuple[str, ...]()
-        if any(translation.is_wanted(row) for row in rows) or not translation.requests:
-            if translation.knows_kind:  # what is the thing before what is not
-                rows.sort(key=lambda row: not translation.is_wanted(row))
+        wishes = Wishes(plan, self._mapping)
+        translation = translate(plan, self._mapping, self._products.engine, question, limit=_JUDGED * limit)
+        rows = self._run(translation.requests, _JUDGED * limit, timeout, given_up)
+        if translation.knows_kind and not wishes.kinds:  # of the plan's categories, which are no wishes
+            rows.sort(key=lambda row: not translation.is_wanted(row))
+        judged = [(row, wishes.judge(row)) for row in rows]
+        order = self._mapping.sort.get(plan.sort)
+        if order is not None and order.field is not None:
+            judged = _sorted(judged, order.field, falling=order.order == "desc")
+        judged.sort(key=lambda pair: pair[1].rank, reverse=True)  # stable: equals stay as the search has them
+        best = judged[:limit]
+        met = {wish.says for _, each in best for wish in each.met if wish.kind == "kind"}
+        missing = tuple(said for said in wishes.kinds if said not in met)
+        if wishes.kinds:
+            nothing = len(missing) == len(wishes.kinds)
         else:
-            nothing, nearest = True, self._nearest(plan, rows, timeout)
-        found = Found(tuple(map(_hit, rows)), translation.notes, nothing, nearest)
-        return Findings(found, rows, Wishes(plan, self._mapping))
+            nothing = bool(translation.requests) and not any(translation.is_wanted(row) for row, _ in best)
+        hits = tuple(_hit(row) for row, _ in best)
+        nearest = self._nearest(plan, best, timeout) if nothing else ()
+        found = Found(hits, translation.notes, nothing, missing, nearest)
+        return Findings(found, tuple(each for _, each in best))
 
-    def _nearest(self, plan: Plan, rows: Sequence[Row], timeout: float) -> tuple[str, ...]:
-        """Return the kinds that the shop has most of where the plan's vertical is, else those of what shares a word."""
+    def _nearest(self, plan: Plan, best: Sequence[tuple[Row, Judged]], timeout: float) -> tuple[str, ...]:
+        """Return the kinds of what may be the thing, else those that the shop has most of where the plan's vertical is.
+
+        Without a vertical those of what shares a word.
+        """
         kind, vertical = self._mapping.facets.get(KIND), self._mapping.vertical
         if kind is None or kind.field is None:
             return ()
-        found = Counter(str(row[kind.field]) for row in rows)
+        found = Counter(str(row[kind.field]) for row, _ in best)
+        if perhaps := Counter(str(row[kind.field]) for row, judged in best if judged.rank[0] == 0):
+            return tuple(name for name, _ in perhaps.most_common(_NEAREST))
         places = vertical.values.get(plan.vertical or "", []) if vertical else []
         if vertical and places:
             there = self._products.most_of(kind.field, vertical.field, places, self._mapping.index, timeout)
@@ -222,6 +235,13 @@ class Shop:
         for row in (*in_turn, *whole):
             found.setdefault(row["id"], row)
         return list(found.values())[:limit]
+
+
+def _sorted(judged: list[tuple[Row, Judged]], field: str, *, falling: bool) -> list[tuple[Row, Judged]]:
+    """Return products in the order of a field, those without it last."""
+    having = [pair for pair in judged if pair[0].get(field) is not None]
+    having.sort(key=lambda pair: pair[0][field], reverse=falling)
+    return having + [pair for pair in judged if pair[0].get(field) is None]
 
 
 def _hit(row: Row) -> Hit:

@@ -1,20 +1,23 @@
 """What of a plan a product meets, what it does not, and what its catalogue does not tell.
 
-A wish is judged by what the translation makes of it (`searching`), so that what is said of a product is what it was
-searched by. Where the catalogue has no such field, or the product no value in it, nobody knows.
+A wish is met only where a field or the product's own words say so (`wording`): that a text does not name leather is no
+sign that the thing has none. Where neither tells, nobody knows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from peakplan_client import wording
 from peakplan_client.kinds import KIND
-from peakplan_client.mapping import CatalogueMapping, normal
+from peakplan_client.mapping import CatalogueMapping, FacetMapping, normal, words
 from peakplan_client.plan import Part, Plan, Price
-from peakplan_client.search import AnyOf, Filter, NoneOf, NotInText, Range, Search, Wanted
+from peakplan_client.search import AnyOf, Filter, NoneOf, NotInText, Range, Search
 from peakplan_client.searching import searches
 
 Sort = Literal["kind", "facet", "price", "rating", "offer", "exclusion"]
+Product = Mapping[str, Any]
+Test = Callable[[Product], bool | None]  # None: nothing tells
 _ANY = "x"  # a query, without which nothing is searched
 
 
@@ -34,9 +37,12 @@ class Judged:
     unmet: tuple[Wish, ...] = ()
     unknown: tuple[Wish, ...] = ()
 
-
-_Conditions = tuple[Filter | Wanted, ...]
-_Wishes = list[tuple[Wish, _Conditions]]
+    @property
+    def rank(self) -> tuple[int, int]:
+        """What orders products: the kind of thing first, then how many of the other wishes are met or not."""
+        kinds = [1 for wish in self.met if wish.kind == "kind"] or [0 for wish in self.unknown if wish.kind == "kind"]
+        others = sum(wish.kind != "kind" for wish in self.met) - sum(wish.kind != "kind" for wish in self.unmet)
+        return kinds[0] if kinds else -1, others
 
 
 class Wishes:
@@ -45,69 +51,54 @@ class Wishes:
     def __init__(self, plan: Plan, mapping: CatalogueMapping) -> None:
         common = list(_of_plan(plan, mapping))
         parts = [list(_of_part(part, mapping)) for part in plan.parts] or [[]]
-        self._lists: list[_Wishes] = [list(dict.fromkeys([*common, *part])) for part in parts]
+        self._lists = [dict([*common, *part]) for part in parts]
 
-    def judge(self, product: Mapping[str, Any]) -> Judged:
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of things that are wanted, in the shopper's words."""
+        return list(dict.fromkeys(wish.says for wishes in self._lists for wish in wishes if wish.kind == "kind"))
+
+    def judge(self, product: Product) -> Judged:
         """Return what of the wishes a product meets, given its fields as an engine returned them."""
-        judged = [_judge(product, each) for each in self._lists]
-        return max(judged, key=lambda each: (_is_of_kind(each), len(each.met) - len(each.unmet)))
+        return max((_judge(product, wishes) for wishes in self._lists), key=lambda each: each.rank)
 
 
-def _is_of_kind(judged: Judged) -> bool:
-    return any(wish.kind == "kind" for wish in judged.met)
-
-
-def _judge(product: Mapping[str, Any], wishes: _Wishes) -> Judged:
+def _judge(product: Product, wishes: Mapping[Wish, Test]) -> Judged:
     told: dict[bool | None, list[Wish]] = {True: [], False: [], None: []}
-    for wish, conditions in wishes:
-        told[_meets(product, wish, conditions)].append(wish)
+    for wish, test in wishes.items():
+        told[test(product)].append(wish)
     return Judged(tuple(told[True]), tuple(told[False]), tuple(told[None]))
 
 
-def _meets(product: Mapping[str, Any], wish: Wish, conditions: _Conditions) -> bool | None:
-    """Tell whether a product meets a wish; None where its catalogue does not tell."""
-    if wish.kind == "kind":
-        kinds = [each for each in conditions if isinstance(each, Wanted) and each.is_kind]
-        if not any(_holds(product, each) for each in kinds):
-            return False
-        # A handbag is a bag, and nobody knows whether it is a sleeping bag, unless its text says so.
-        return all(_holds(product, each) for each in conditions if each not in kinds) or None
-    held = [_holds(product, each) for each in conditions]
-    if wish.kind == "facet":  # each condition is another place that may tell
-        if True in held:
-            return True
-        return False if False in held else None
-    if False in held:
-        return False
-    return True if held and None not in held else None
+def _all(conditions: Sequence[Filter]) -> Test:
+    """Return the test of a price, a rating or an offer: whether its filters let a product through."""
+
+    def test(product: Product) -> bool | None:
+        held = [_holds(product, each) for each in conditions]
+        return False if False in held else True if held and None not in held else None
+
+    return test
 
 
-def _holds(product: Mapping[str, Any], condition: Filter | Wanted) -> bool | None:
-    if isinstance(condition, Wanted):
-        if condition.holds(product):
-            return True
-        # That a text does not say "red" is no sign that the thing is not; what it is stands in its name.
-        return False if condition.is_kind or (condition.field and _values(product, condition.field)) else None
+def _holds(product: Product, condition: Filter) -> bool | None:
     if isinstance(condition, NotInText):
         texts = [normal(str(product.get(field) or "")) for field in condition.fields]
-        return not any(_has(text, normal(condition.words)) for text in texts)
-    values = _values(product, condition.field)
-    if isinstance(condition, NoneOf):
-        return not {normal(str(value)) for value in values} & {normal(each) for each in condition.values}
-    if not values:
+        return False if any(_has(text, normal(condition.words)) for text in texts) else None
+    if not (values := _values(product, condition.field)):
         return None
-    if isinstance(condition, AnyOf):
-        return bool({normal(str(value)) for value in values} & {normal(str(each)) for each in condition.values})
-    return any(_within(value, condition) for value in values)
+    if isinstance(condition, Range):
+        return any(_within(value, condition) for value in values)
+    named = bool({normal(str(value)) for value in values} & {normal(str(each)) for each in condition.values})
+    return named if isinstance(condition, AnyOf) else not named
 
 
 def _within(value: Any, bounds: Range) -> bool:
     return (bounds.min is None or value >= bounds.min) and (bounds.max is None or value <= bounds.max)
 
 
-def _values(product: Mapping[str, Any], field: str) -> list[Any]:
+def _values(product: Product, field: str | None) -> list[Any]:
     """Return the values of a field, which may be a list or none."""
-    value = product.get(field)
+    value = product.get(field) if field else None
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
@@ -115,38 +106,143 @@ def _has(text: Sequence[str], phrase: Sequence[str]) -> bool:
     return any(tuple(text[at : at + len(phrase)]) == tuple(phrase) for at in range(len(text) - len(phrase) + 1))
 
 
-def _of_plan(plan: Plan, mapping: CatalogueMapping) -> Iterator[tuple[Wish, _Conditions]]:
+class _Texts:
+    """Which of a mapping's fields name a product, and which describe it; those of a facet do neither."""
+
+    def __init__(self, mapping: CatalogueMapping) -> None:
+        told = {facet.field for facet in mapping.facets.values()}
+        heaviest = max(mapping.text.values())
+        free = [field for field in mapping.text if field not in told] or list(mapping.text)
+        self._named = [field for field in free if mapping.text[field] > heaviest / 2] or free[:1]
+        self._described = [field for field in free if field not in self._named]
+
+    def names(self, product: Product) -> list[str]:
+        return [str(product.get(field) or "") for field in self._named]
+
+    def descriptions(self, product: Product) -> list[str]:
+        return [str(product.get(field) or "") for field in self._described]
+
+    def all(self, product: Product) -> list[str]:
+        return [*self.names(product), *self.descriptions(product)]
+
+
+class _Kind:
+    """The test of a kind of thing: the category's name, the end of the product's, what a description says it is."""
+
+    def __init__(self, said: str, mapping: CatalogueMapping) -> None:
+        self._facet = mapping.facets.get(KIND) or FacetMapping()
+        self._texts = _Texts(mapping)
+        thing, _, of = said.partition(" of ")
+        self._wanted, self._of = normal(thing), normal(of)
+        self._known = {normal(value) for value in self._facet.within(thing)} if self._facet.field else set()
+
+    def __call__(self, product: Product) -> bool | None:
+        categories = {normal(str(value)) for value in _values(product, self._facet.field)}
+        is_near = bool(categories & self._known)
+        for at in range(len(self._wanted)):
+            if self._is_called(product, self._wanted[at:], categories, is_near=is_near):
+                rest = (*self._wanted[:at], *self._of)
+                if all(any(wording.says(text, word) for text in self._texts.all(product)) for word in rest):
+                    return True
+                return False if self._is_another(product) else None
+        # A category of which only a part is called so: what the name says decides.
+        return None if is_near and not self._is_another(product) else False
+
+    def _is_called(
+        self, product: Product, kind: wording.Words, categories: set[wording.Words], *, is_near: bool
+    ) -> bool:
+        if categories & wording.kinds_of(kind) or any(
+            wording.ends_a_name(name, kind) or (is_near and wording.begins_a_name(name, kind))
+            for name in self._texts.names(product)
+        ):
+            return True
+        descriptions = self._texts.descriptions(product) if is_near or not self._known else []
+        return any(wording.calls_itself(text, kind) for text in descriptions)
+
+    def _is_another(self, product: Product) -> bool:
+        """Tell whether the name ends in one of the mapping's names for something else: skate shoe, not running shoe."""
+        heads = [self._wanted[at:] for at in range(len(self._wanted))]
+        covered = frozenset().union(*map(wording.kinds_of, heads))
+        for name in map(normal, self._texts.names(product)):
+            ends = (name[at:] for at in range(len(name)))
+            for end in ends if self._facet.values else ():
+                if values := self._facet.exact(" ".join(end)):
+                    return end not in covered and end not in map(normal, values)
+        return False
+
+
+class _Facet:
+    """The test of another facet: its field where it has one, else the product's words."""
+
+    def __init__(self, facet: str, said: str, mapping: CatalogueMapping) -> None:
+        self._facet, self._said, self._texts = facet, said, _Texts(mapping)
+        found = mapping.facets.get(facet)
+        self._field = found.field if found else None
+        self._known = {normal(value) for value in found.within(said)} if found and found.field else set()
+
+    def __call__(self, product: Product) -> bool | None:
+        if self._known:
+            held = {normal(str(value)) for value in _values(product, self._field)}
+            if held:
+                return bool(held & self._known)
+        names, descriptions = self._texts.names(product), self._texts.descriptions(product)
+        if any(wording.says(text, self._said, self._facet) for text in names):
+            return True
+        if any(wording.says(text, self._said, self._facet) for text in descriptions):
+            return None if wording.says_another(names, self._said, self._facet) else True
+        return (
+            False
+            if self._facet == "color" and wording.says_another([*names, *descriptions], self._said, "color")
+            else None
+        )
+
+
+class _Exclusion:
+    """The test of what is refused: a field has another value, or the words name another material or colour."""
+
+    def __init__(self, facet: str, said: str, mapping: CatalogueMapping) -> None:
+        self._facet, self._said, self._texts = facet, said, _Texts(mapping)
+        found = mapping.facets.get(facet)
+        self._field = found.field if found else None
+        self._refused = _search(Plan(exclude={facet: [said]}, queries=[_ANY]), mapping).filters
+        self._kind = _Kind(said, mapping) if facet == KIND else None
+
+    def __call__(self, product: Product) -> bool | None:
+        held = [(each, _holds(product, each)) for each in self._refused]
+        if any(told is False for _, told in held):
+            return False
+        if self._kind is not None:
+            is_it = self._kind(product)
+            return None if is_it is None else not is_it
+        # A field of another facet that has a value of this name tells nothing where the product has another one.
+        if any(told and isinstance(each, NoneOf) and each.field == self._field for each, told in held):
+            return True
+        return True if wording.says_another(self._texts.all(product), self._said, self._facet) else None
+
+
+def _of_plan(plan: Plan, mapping: CatalogueMapping) -> Iterator[tuple[Wish, Test]]:
     yield from _of_part(plan, mapping)
     if plan.rating.min is not None:
         found = _search(Plan(rating=plan.rating, queries=[_ANY]), mapping).filters
-        yield Wish("rating", f"rated {plan.rating.min:g} of 5 or better"), found
+        yield Wish("rating", f"rated {plan.rating.min:g} of 5 or better"), _all(found)
     for offer in plan.offers:
         found = _search(Plan(offers=[offer], queries=[_ANY]), mapping).filters
-        yield Wish("offer", offer.replace("_", " ")), found
+        yield Wish("offer", offer.replace("_", " ")), _all(found)
 
 
-def _of_part(part: Part, mapping: CatalogueMapping) -> Iterator[tuple[Wish, _Conditions]]:
+def _of_part(part: Part, mapping: CatalogueMapping) -> Iterator[tuple[Wish, Test]]:
     for facet, values in part.facets.items():
-        for said in values:
-            wanted = _search(Plan(facets={facet: [said]}, queries=[_ANY]), mapping).wanted
+        for said in filter(words, values):
             if facet == KIND:
-                yield Wish("kind", said), (*wanted, *_besides(said, mapping))
+                yield Wish("kind", said), _Kind(said, mapping)
             else:
-                yield Wish("facet", f"{facet.replace('_', ' ')}: {said}"), wanted
+                yield Wish("facet", f"{facet.replace('_', ' ')}: {said}"), _Facet(facet, said, mapping)
     if part.price.min is not None or part.price.max is not None:
-        yield Wish("price", _amounts(part.price)), _search(Plan(price=part.price, queries=[_ANY]), mapping).filters
+        found = _search(Plan(price=part.price, queries=[_ANY]), mapping).filters
+        yield Wish("price", _amounts(part.price)), _all(found)
     for facet, values in part.exclude.items():
-        for said in values:
-            refused = _search(Plan(exclude={facet: [said]}, queries=[_ANY]), mapping).filters
-            yield Wish("exclusion", f"not {said}"), refused
-
-
-def _besides(said: str, mapping: CatalogueMapping) -> Iterator[Wanted]:
-    """Yield what a text must say of a kind whose name the mapping has only in part: "sleeping" of "sleeping bag"."""
-    kind = mapping.facets.get(KIND)
-    if kind is None or not kind.exact(said):
-        for word in normal(said)[:-1]:
-            yield Wanted(None, (word,), tuple(mapping.text), False)
+        for said in filter(words, values):
+            yield Wish("exclusion", f"not {said}"), _Exclusion(facet, said, mapping)
 
 
 def _search(plan: Plan, mapping: CatalogueMapping) -> Search:

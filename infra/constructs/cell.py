@@ -10,7 +10,7 @@ from infra.constructs.access import HTTPS
 from infra.constructs.host import HostGroup, HostsShare
 from infra.constructs.load_balancer import SERVICE_PORT, LoadBalancer
 from infra.constructs.log_storage import log_group
-from infra.constructs.names import CellNames
+from infra.constructs.names import CellNames, publish
 from infra.constructs.network import cell_subnets
 from infra.constructs.private_link import EndpointService
 from infra.constructs.release_parameters import ReleaseParameters
@@ -23,9 +23,9 @@ from infra.fleet.synthetic_plans import PORT as CANARY_PORT
 
 
 class Cell(Construct):
-    """One cell with its `name` (cell-1), `load_balancer` and its security group, `target_group` and `groups`.
+    """One cell with its `name` (cell-1), `load_balancer`, `target_group` and `groups`.
 
-    `names` holds what other stacks may know of it.
+    What other stacks may know of it, it writes into a parameter (names.py).
     """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str, vpc: ec2.IVpc) -> None:
@@ -34,7 +34,6 @@ class Cell(Construct):
         schedules = scheduler.CfnScheduleGroup(self, "Schedules", name=f"peakplan-{settings.name}-{name}")
         front = LoadBalancer(self, "LoadBalancer", settings=settings, vpc=vpc, schedules=schedules)
         self.load_balancer, self.target_group = front.load_balancer, front.target_group
-        self.balancer_security_group = front.security_group
         if settings.synthetic_plans.enabled:
             front.add_canary_listener(CANARY_PORT)
         security_group = self._host_security_group(settings, vpc, front.security_group)
@@ -46,7 +45,7 @@ class Cell(Construct):
         release = ReleaseParameters(self, "Release", settings=settings, cell=name)
         shared = HostsShare(vpc, security_group, logs, release, cache, schedules)
         self.groups = [self._group(group, shared) for group in settings.groups]
-        self.names = CellNames(
+        names = CellNames(
             cell=name,
             load_balancer=self.load_balancer.load_balancer_full_name,
             target_groups=(self.target_group.target_group_full_name,),
@@ -55,7 +54,11 @@ class Cell(Construct):
             network_target_group=private_link.target_group_name if private_link else "",
             cache_nodes=cache.nodes if cache else (),
             log_group=logs.log_group_name,
+            address=self.load_balancer.load_balancer_dns_name,
+            zone_id=self.load_balancer.load_balancer_canonical_hosted_zone_id,
+            security_group=front.security_group.security_group_id,
         )
+        publish(self, settings, names)
 
     def _private_link(self, front: LoadBalancer) -> EndpointService:
         return EndpointService(
@@ -72,13 +75,7 @@ class Cell(Construct):
         """Return one kind of hosts, behind the load balancer and with its scaling."""
         law = ScalingLaw.for_group(self._settings, group)
         hosts = HostGroup(
-            self,
-            group.chip.capitalize(),
-            settings=self._settings,
-            cell=self.name,
-            group=group,
-            law=law,
-            shared=shared,
+            self, group.chip.capitalize(), settings=self._settings, cell=self.name, group=group, law=law, shared=shared
         )
         hosts.group.attach_to_application_target_group(self.target_group)
         GroupScaling(

@@ -56,10 +56,7 @@ class FleetDashboard(Construct):
 
         def arn(name: str) -> str:
             return stack.format_arn(
-                service="cloudwatch",
-                resource="alarm",
-                resource_name=name,
-                arn_format=ArnFormat.COLON_RESOURCE_NAME,
+                service="cloudwatch", resource="alarm", resource_name=name, arn_format=ArnFormat.COLON_RESOURCE_NAME
             )
 
         parameter = settings.load_balancer.certificate_parameter

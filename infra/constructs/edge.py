@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_elasticloadbalancingv2 as elb
 from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
 from infra.constructs.access import associate
+from infra.constructs.names import CellNames
 from infra.fleet.host_names import service_name
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shards import shards
@@ -19,17 +19,10 @@ class Edge(Construct):
     """A private hosted zone. `names` are the host names that accept plan requests."""
 
     def __init__(
-        self,
-        scope: Construct,
-        id: str,
-        *,
-        settings: FleetSettings,
-        vpc: ec2.IVpc,
-        load_balancers: Mapping[str, elb.IApplicationLoadBalancer],
+        self, scope: Construct, id: str, *, settings: FleetSettings, vpc: ec2.IVpc, cells: Sequence[CellNames]
     ) -> None:
-        """Create the zone; `load_balancers` maps each cell's name to its load balancer."""
         super().__init__(scope, id)
-        self._settings, self._load_balancers = settings, load_balancers
+        self._settings, self._cells = settings, {names.cell: names for names in cells}
         self._zone = route53.PrivateHostedZone(
             self, "Zone", vpc=vpc, zone_name=settings.network.domain, comment=f"Peakplan {settings.name}"
         )
@@ -49,7 +42,6 @@ class Edge(Construct):
         return name
 
     def _record(self, name: str, cell: str, weight: int | None = None) -> None:
-        load_balancer = self._load_balancers[cell]
         label = name.removesuffix(f".{self._settings.network.domain}")
         route53.CfnRecordSet(
             self,
@@ -60,8 +52,8 @@ class Edge(Construct):
             set_identifier=None if weight is None else cell,
             weight=weight,
             alias_target=route53.CfnRecordSet.AliasTargetProperty(
-                dns_name=load_balancer.load_balancer_dns_name,
-                hosted_zone_id=load_balancer.load_balancer_canonical_hosted_zone_id,
+                dns_name=self._cells[cell].address,
+                hosted_zone_id=self._cells[cell].zone_id,
                 evaluate_target_health=True,
             ),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import mkdtemp
 
+from aws_cdk import Aws
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as functions
@@ -84,10 +85,9 @@ class EventLoadMachine(Construct):
     def _variables(self) -> dict[str, str]:
         settings, identity = self._load.settings, self._network.identity
         method = settings.load_balancer.authentication.method
-        variables = {"URL": self._load.url, "FLEET": settings.name}
-        # CloudFormation puts the secret there: the worker's network need not reach Secrets Manager.
-        secret = f"{{{{resolve:secretsmanager:{identity}}}}}"
-        return variables | ({"mtls": {"CLIENT_PEM": secret}, "jwt": {"TOKEN": secret}}.get(method, {}))
+        # A function's variables hold 4 KB and can be read by whoever may look at it: they say where the secret is.
+        variables = {"URL": self._load.url, "FLEET": settings.name, "METHOD": method}
+        return variables | ({} if method == "none" else {"IDENTITY": str(identity)})
 
     def _worker_role(self, log_arn: str) -> iam.Role:
         role = iam.Role(
@@ -99,6 +99,10 @@ class EventLoadMachine(Construct):
         role.add_to_policy(
             iam.PolicyStatement(sid="Say", actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[log_arn])
         )
+        if identity := self._network.identity:  # Secrets Manager ends a secret's ARN with six characters of its own
+            arn = f"arn:{Aws.PARTITION}:secretsmanager:{Aws.REGION}:{Aws.ACCOUNT_ID}:secret:{identity}-??????"
+            secret = iam.PolicyStatement(sid="Be", actions=["secretsmanager:GetSecretValue"], resources=[arn])
+            role.add_to_policy(secret)
         role.add_to_policy(iam.PolicyStatement(sid="Stand", actions=list(_IN_VPC), resources=["*"]))
         reason = f"A function in a VPC makes its own interfaces ({_SOURCE}); EC2 knows no narrower resource then"
         acknowledge(role, "AwsSolutions::AwsSolutions-IAM5[Resource::*]", reason)

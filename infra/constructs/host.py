@@ -15,29 +15,25 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
+from infra.constructs.names import group_name
 from infra.constructs.network import cell_subnets
 from infra.constructs.release_parameters import ReleaseParameters
-from infra.constructs.reservations import ZonalReservations
+from infra.constructs.reservations import reserve_for_events
 from infra.constructs.scaling import scaling_alarm_name
 from infra.constructs.shared_cache import PlanCache
 from infra.constructs.shopper_events import admit_to_events, events_environment
 from infra.fleet import endpoints
 from infra.fleet.caller_limits import caller_environment
-from infra.fleet.cost import volume_gib
+from infra.fleet.cost import INITIALIZED_MIB_A_SECOND, volume_gib
 from infra.fleet.parts import ROOT_DEVICE, Group
 from infra.fleet.policies import GROUP_WARM_UP_SECONDS
-from infra.fleet.replacement import CAREFUL, TERMINATE_MARGIN_SECONDS, stops
+from infra.fleet.replacement import CAREFUL, TERMINATE_MARGIN_SECONDS, WARM_UP_SECONDS, stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
 # Readiness is proven within the boot time; an instance that takes this much longer is terminated and replaced.
 HOOK_MARGIN_SECONDS = 300
 LAUNCH_HOOK, TERMINATE_HOOK = "prove-ready", "drain"
-
-
-def group_name(settings: FleetSettings, cell: str, group: Group) -> str:
-    """Return the Auto Scaling group's name in AWS."""
-    return f"peakplan-{settings.name}-{cell}-{group.chip}"
 
 
 def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Role:
@@ -86,16 +82,6 @@ def user_data(environment: Mapping[str, str]) -> ec2.UserData:
     return data
 
 
-def _target(template: ec2.LaunchTemplate, reservations: ZonalReservations) -> None:
-    """Let instances fill the reservations of their zone; where those are full, they run all the same."""
-    launched = template.node.default_child
-    assert isinstance(launched, ec2.CfnLaunchTemplate)
-    launched.add_property_override(
-        "LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget",
-        {"CapacityReservationResourceGroupArn": reservations.target},
-    )
-
-
 @dataclass(frozen=True)
 class HostsShare:
     """What all kinds of hosts of one cell have in common."""
@@ -132,10 +118,7 @@ class HostGroup(Construct):
         environment = self._environment(cell, shared)
         template = self._launch_template(role, shared.security_group, environment, shared.release)
         if group.reserve:
-            reservations = ZonalReservations(
-                self, "Reservations", settings=settings, group=group, name=self.name, schedules=shared.schedules
-            )
-            _target(template, reservations)
+            reserve_for_events(self, settings, group, cell, shared.schedules)
         self.group = self._auto_scaling_group(shared.vpc, template, law)
         self._escape_hatches(shared.release)
 
@@ -168,7 +151,7 @@ class HostGroup(Construct):
         environment: Mapping[str, str],
         release: ReleaseParameters,
     ) -> ec2.LaunchTemplate:
-        return ec2.LaunchTemplate(
+        template = ec2.LaunchTemplate(
             self,
             "Template",
             launch_template_name=self.name,
@@ -187,11 +170,20 @@ class HostGroup(Construct):
                 ec2.BlockDevice(
                     device_name=ROOT_DEVICE,
                     volume=ec2.BlockDeviceVolume.ebs(
-                        volume_gib(self._group), encrypted=True, volume_type=ec2.EbsDeviceVolumeType.GP3
+                        volume_gib(self._settings, self._group), encrypted=True, volume_type=ec2.EbsDeviceVolumeType.GP3
                     ),
                 )
             ],
         )
+        acknowledge(template, "CloudFormation-Validate::E1152", "The name of a parameter that has an image's id")
+        made = template.node.default_child
+        assert isinstance(made, ec2.CfnLaunchTemplate)
+        # A volume reads its snapshot lazily, at some 5 MiB/s, unless EC2 is paid to initialise it. More throughput than
+        # gp3's own would cost five dollars a month for each volume, stopped ones too.
+        made.add_property_override(
+            "LaunchTemplateData.BlockDeviceMappings.0.Ebs.VolumeInitializationRate", INITIALIZED_MIB_A_SECOND
+        )
+        return template
 
     def _auto_scaling_group(
         self, vpc: ec2.IVpc, template: ec2.LaunchTemplate, law: ScalingLaw
@@ -209,10 +201,7 @@ class HostGroup(Construct):
             default_instance_warmup=Duration.seconds(GROUP_WARM_UP_SECONDS),
             group_metrics=[autoscaling.GroupMetrics.all()],
             health_checks=autoscaling.HealthChecks.with_additional_checks(
-                additional_types=[
-                    autoscaling.AdditionalHealthCheckType.ELB,
-                    autoscaling.AdditionalHealthCheckType.EBS,
-                ],
+                additional_types=[autoscaling.AdditionalHealthCheckType.ELB, autoscaling.AdditionalHealthCheckType.EBS],
                 grace_period=Duration.seconds(settings.warm_start_seconds),
             ),
             min_healthy_percentage=100,
@@ -231,7 +220,8 @@ class HostGroup(Construct):
             checkpoint_percentages=list(CAREFUL.checkpoints),
             checkpoint_delay=Duration.seconds(CAREFUL.checkpoint_seconds),
             bake_time=Duration.seconds(CAREFUL.bake_seconds),
-            min_healthy_percentage=100,
+            instance_warmup=Duration.seconds(WARM_UP_SECONDS),
+            min_healthy_percentage=100 - CAREFUL.lacking_percent,
             max_healthy_percentage=CAREFUL.max_healthy_percent,
             skip_matching=True,
             alarms=[cloudwatch.Alarm.from_alarm_name(self, f"Stops-{name}", name) for name in names],

@@ -22,10 +22,9 @@ from infra.constructs.image_components import amazon_components, component_param
 from infra.constructs.image_lifecycle import ImageLifecycle
 from infra.constructs.network import ZONES_BY_NAME, flow_logs
 from infra.fleet.images import Image, images
-from infra.fleet.parts import REPOSITORY_ROOT, ROOT_DEVICE
+from infra.fleet.parts import REPOSITORY_ROOT, ROOT_DEVICE, TAG
 from infra.fleet.release_tags import release_tags
 from infra.fleet.settings import FleetSettings
-from infra.fleet.spending import TAG
 from infra.source import commit
 
 AMI = REPOSITORY_ROOT / "ami"
@@ -33,7 +32,6 @@ AMI = REPOSITORY_ROOT / "ami"
 _SOURCES = ["!service", "!service/**", "!clients", "!clients/peakplan_client", "!clients/peakplan_client/**"]
 # These files make no difference to what runs; without them an asset's hash depends on the sources alone.
 _NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
-_ROOT_GIB = 100
 _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
 
 
@@ -181,7 +179,10 @@ class ImagePipelines(Construct):
                 imagebuilder.CfnImageRecipe.InstanceBlockDeviceMappingProperty(
                     device_name=ROOT_DEVICE,
                     ebs=imagebuilder.CfnImageRecipe.EbsInstanceBlockDeviceSpecificationProperty(
-                        encrypted=True, volume_size=_ROOT_GIB, volume_type="gp3", delete_on_termination=True
+                        encrypted=True,
+                        volume_size=self._settings.machine_image.root_gib,
+                        volume_type="gp3",
+                        delete_on_termination=True,
                     ),
                 )
             ],
@@ -220,7 +221,7 @@ class ImagePipelines(Construct):
         security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
         # Canonical's machine images and containers fetch packages from <region>.ec2.archive.ubuntu.com and, for arm64,
         # from its ports, which speak no TLS; apt verifies the signatures.
-        security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTP), "Ubuntu's packages, which are signed")
+        security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTP), "Packages of Ubuntu, which are signed")
         return vpc.private_subnets[0].subnet_id, security_group.security_group_id
 
     def _infrastructure(self, scope: Construct, image: Image) -> imagebuilder.CfnInfrastructureConfiguration:

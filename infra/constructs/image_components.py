@@ -41,6 +41,7 @@ def component_parameters(settings: FleetSettings, image: Image) -> dict[str, str
     }
     return {
         "CHIPS": " ".join(chips),
+        "BOOT_SECONDS": str(settings.boot_seconds),
         "COMPILE": " ".join(f"--{name} {value}" for name, value in compiled_for.items()),
         "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
     }

@@ -11,8 +11,8 @@ from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
 from infra.fleet.images import images
+from infra.fleet.parts import TAG
 from infra.fleet.settings import FleetSettings
-from infra.fleet.spending import TAG
 
 # A cell that scales or heals starts instances of its release within a quarter, so what serves is not deleted, and the
 # newest releases stay for rollbacks.

@@ -68,7 +68,9 @@ class LoadBalancer(Construct):
             idle_timeout=Duration.seconds(60),
         )
         load_balancer.set_attribute("zonal_shift.config.enabled", "true")
-        load_balancer.log_access_logs(access_log_bucket(self, "AccessLogs", settings))
+        logs = access_log_bucket(self, "AccessLogs", settings)
+        load_balancer.log_access_logs(logs)
+        load_balancer.log_connection_logs(logs, "connections")  # handshakes that failed are in no access log
         return load_balancer
 
     def _target_group(self) -> elb.ApplicationTargetGroup:
@@ -149,13 +151,13 @@ class LoadBalancer(Construct):
     def _add_listener(self) -> elb.ApplicationListener:
         wanted = self._settings.load_balancer
         authentication = wanted.authentication
-        trusted = None
+        # Said even where it is off: CloudFormation does not take back what a template leaves out (mtls, then jwt).
+        trusted = elb.MutualAuthentication(mutual_authentication_mode=elb.MutualAuthenticationMode.OFF)
         forward = elb.ListenerAction.forward([self.target_group])
         if authentication.method == "mtls" and authentication.trust_bundle:
-            bucket, key = authentication.trusted(Stack.of(self).account)
-            store = elb.TrustStore(
-                self, "TrustStore", bucket=s3.Bucket.from_bucket_name(self, "TrustBundle", bucket), key=key
-            )
+            bucket, key, version = authentication.trusted(Stack.of(self).account)
+            named = s3.Bucket.from_bucket_name(self, "TrustBundle", bucket)
+            store = elb.TrustStore(self, "TrustStore", bucket=named, key=key, version=version)
             trusted = elb.MutualAuthentication(
                 mutual_authentication_mode=elb.MutualAuthenticationMode.VERIFY, trust_store=store
             )

@@ -10,36 +10,6 @@ from constructs import Construct
 from infra.constructs.acknowledge import LOGS_UNDER_A_KEY, skip_in_checkov
 from infra.fleet.settings import FleetSettings
 
-_RETENTION = {
-    1: logs.RetentionDays.ONE_DAY,
-    3: logs.RetentionDays.THREE_DAYS,
-    5: logs.RetentionDays.FIVE_DAYS,
-    7: logs.RetentionDays.ONE_WEEK,
-    14: logs.RetentionDays.TWO_WEEKS,
-    30: logs.RetentionDays.ONE_MONTH,
-    60: logs.RetentionDays.TWO_MONTHS,
-    90: logs.RetentionDays.THREE_MONTHS,
-    120: logs.RetentionDays.FOUR_MONTHS,
-    150: logs.RetentionDays.FIVE_MONTHS,
-    180: logs.RetentionDays.SIX_MONTHS,
-    365: logs.RetentionDays.ONE_YEAR,
-    400: logs.RetentionDays.THIRTEEN_MONTHS,
-    545: logs.RetentionDays.EIGHTEEN_MONTHS,
-    731: logs.RetentionDays.TWO_YEARS,
-    1096: logs.RetentionDays.THREE_YEARS,
-    1827: logs.RetentionDays.FIVE_YEARS,
-    2192: logs.RetentionDays.SIX_YEARS,
-    2557: logs.RetentionDays.SEVEN_YEARS,
-    2922: logs.RetentionDays.EIGHT_YEARS,
-    3288: logs.RetentionDays.NINE_YEARS,
-    3653: logs.RetentionDays.TEN_YEARS,
-}
-
-
-def log_retention(days: int) -> logs.RetentionDays:
-    """Return CDK's name of a retention; infra/fleet/rules.py has admitted only the existing ones."""
-    return _RETENTION[days]
-
 
 def removal_policy(settings: FleetSettings) -> RemovalPolicy:
     """Return the policy for data and logs whose stack is deleted.
@@ -61,10 +31,12 @@ def log_group(scope: Construct, id: str, settings: FleetSettings, name: str | No
         scope,
         id,
         log_group_name=f"{name}/{_stack_mark()}" if name else None,
-        retention=log_retention(settings.retention_days),
         removal_policy=removal_policy(settings),
         encryption_key=kms.Key.from_key_arn(scope, f"{id}Key", key) if key else None,
     )
+    made = group.node.default_child
+    assert isinstance(made, logs.CfnLogGroup)
+    made.retention_in_days = settings.retention_days  # CDK's own property knows names, not days
     if key is None:
         reason = "CloudWatch Logs encrypts with its own key; log_key in the fleet file names one of yours"
         skip_in_checkov(group, LOGS_UNDER_A_KEY, reason)

@@ -27,6 +27,11 @@ class OnCallTopics:
     ticket: str
 
 
+def topic_name(settings: FleetSettings, name: str) -> str:
+    """Return the name of a topic of ours: pages or tickets."""
+    return f"peakplan-{settings.name}-{name}"
+
+
 class OnCall(Construct):
     """The targets of every notification of a fleet; `topics` are the actions of its alarms."""
 
@@ -50,7 +55,7 @@ class OnCall(Construct):
         topic = sns.Topic(
             self,
             id,
-            topic_name=f"peakplan-{self._settings.name}-{name}",
+            topic_name=topic_name(self._settings, name),
             display_name=f"Peakplan {self._settings.name} {name}",
             master_key=self._shared_key(),
             enforce_ssl=True,
@@ -60,14 +65,15 @@ class OnCall(Construct):
                 principals=[_ALARMS, *others],
                 actions=["sns:Publish"],
                 resources=[topic.topic_arn],
-                conditions=self._only_ours(),
+                conditions={"StringEquals": {"aws:SourceAccount": Stack.of(self).account}},
             )
         )
-        topic.add_subscription(subscriptions.EmailSubscription(address))
+        by_https = address.startswith(
+            "https://"
+        )  # a pager confirms by itself; e-mail waits for a click, and ends by one
+        kind = subscriptions.UrlSubscription if by_https else subscriptions.EmailSubscription
+        topic.add_subscription(kind(address))
         return topic.topic_arn
-
-    def _only_ours(self) -> dict[str, dict[str, str]]:
-        return {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
 
     def _shared_key(self) -> kms.Key:
         """Return a customer-managed key, because CloudWatch may not use the account's aws/sns key.

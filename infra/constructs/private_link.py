@@ -10,12 +10,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from infra.constructs.access import HTTPS
-from infra.constructs.acknowledge import (
-    ACCESS_LOGS_OF_BALANCERS,
-    MANUAL_ACCEPTANCE,
-    acknowledge,
-    skip_in_checkov,
-)
+from infra.constructs.acknowledge import ACCESS_LOGS_OF_BALANCERS, MANUAL_ACCEPTANCE, acknowledge, skip_in_checkov
 from infra.constructs.load_balancer import LoadBalancer
 from infra.fleet.host_names import ENDPOINT_SERVICE_OUTPUT
 from infra.fleet.settings import FleetSettings

@@ -1,4 +1,4 @@
-"""The parameters of a cell's stack that choose its release and how fast instances are replaced."""
+"""The parameters of a cell's stack that choose its release and how fast instances are replaced, for one template."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.fleet.images import image_of, images
+from infra.fleet.images import NEWEST, NEWEST_OF, Image, image_of, images
 from infra.fleet.parts import Group
 from infra.fleet.replacement import FAST
 from infra.fleet.settings import FleetSettings
 
 
 class ReleaseParameters(Construct):
-    """The parameters of a cell's stack that choose its release and the speed of its rollout.
+    """The release and the speed of a cell's stack.
 
-    They allow one template to serve every release.
-
-    `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
-    one by a change of this parameter alone (infra/operations/rollback.py). Where hosts are of two architectures, a
-    second parameter has the release's other image.
+    A stack is made with a release, or with the one that was baked last where `cdk deploy` is not told which. It keeps
+    it through every other change, and goes back to one by a change of this parameter alone (operations/rollback.py).
+    Where hosts are of two architectures, a second parameter has the release's other image.
 
     A stack rests at the fast speed and only a deploy asks for the careful one: CloudFormation's way back out of an
     update takes the policy from before it.
@@ -29,11 +27,7 @@ class ReleaseParameters(Construct):
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cell: str) -> None:
         super().__init__(scope, id)
         self._settings = settings
-        main, *others = images(settings)
-        self._images = {main.stack_parameter: self._image(main.stack_parameter, "one immutable machine image")}
-        for other in others:
-            said = f"its machine image for {other.architecture}"
-            self._images[other.stack_parameter] = self._image(other.stack_parameter, said)
+        self._images = {image.stack_parameter: self._image(image) for image in images(settings)}
         speed = CfnParameter(
             self,
             "RefreshSpeed",
@@ -53,12 +47,29 @@ class ReleaseParameters(Construct):
         )
         self._fast = CfnCondition(self, "Fast", expression=Fn.condition_equals(speed.value_as_string, "fast"))
         self._fast.override_logical_id("FastRefresh")
-        self.image_id = self._images[main.stack_parameter]
+        self.image_id = self._images[images(settings)[0].stack_parameter]
 
-    def _image(self, name: str, said: str) -> str:
-        image = CfnParameter(self, name, type="AWS::EC2::Image::Id", description=f"The release: {said}")
-        image.override_logical_id(name)
-        return image.value_as_string
+    def _image(self, image: Image) -> str:
+        """Return the id of the image that the stack is told, or of the one that its parameter in SSM has."""
+        name, said = image.stack_parameter, f"an immutable machine image for {image.architecture}"
+        named = CfnParameter(
+            self,
+            name,
+            default=NEWEST,
+            allowed_pattern="ami-[0-9a-z]+",
+            description=f"The release: {said}; {NEWEST}: what was baked last",
+        )
+        newest = CfnParameter(
+            self,
+            NEWEST_OF.format(name),
+            type="AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
+            default=image.parameter,
+            description="Written by the image pipeline: peakplan fleet bake",
+        )
+        unnamed = CfnCondition(self, f"{name}Left", expression=Fn.condition_equals(named.value_as_string, NEWEST))
+        for each, id in ((named, name), (newest, NEWEST_OF.format(name)), (unnamed, f"{name}Left")):
+            each.override_logical_id(id)
+        return Fn.condition_if(unnamed.logical_id, newest.value_as_string, named.value_as_string).to_string()
 
     def image_for(self, group: Group) -> str:
         """Return the id of the image that the hosts of a group boot."""
@@ -77,6 +88,7 @@ class ReleaseParameters(Construct):
             "CheckpointPercentages": list(FAST.checkpoints),
             "CheckpointDelay": FAST.checkpoint_seconds,
             "MaxHealthyPercentage": FAST.max_healthy_percent,
+            "MinHealthyPercentage": 100 - FAST.lacking_percent,
         }
         for name, value in fast.items():
             group.add_override(f"{preferences}.{name}", self._either(value, careful[name]))

@@ -11,6 +11,7 @@ from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.log_storage import log_group
+from infra.fleet.images import images
 from infra.fleet.metrics import metrics
 from infra.fleet.rollout_machine import definition
 from infra.fleet.rollout_states import MARKER, State, machine_name
@@ -19,6 +20,7 @@ from infra.fleet.settings import FleetSettings
 # `cdk bootstrap` makes these (AWS CDK developer guide, Bootstrapping: hnb659fds is the default qualifier).
 EXECUTION_ROLE = "cdk-hnb659fds-cfn-exec-role-{account}-{region}"
 ASSETS_BUCKET = "cdk-hnb659fds-assets-{account}-{region}"
+BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"  # which every template reads
 _LOG_DELIVERY = (
     "logs:CreateLogDelivery",
     "logs:GetLogDelivery",
@@ -68,7 +70,7 @@ class RolloutMachine(Construct):
         self.machine.node.add_dependency(role.node.find_child("DefaultPolicy"))  # looked at where the machine is made
 
     def _role(self) -> iam.Role:
-        name = self._settings.name
+        settings, name = self._settings, self._settings.name
         role = iam.Role(
             self,
             "Role",
@@ -92,6 +94,11 @@ class RolloutMachine(Construct):
         for sid, (actions, service, resource) in may.items():
             names = [f"{service}:{action}" for action in actions]
             role.add_to_policy(iam.PolicyStatement(sid=sid, actions=names, resources=[resource]))
+        # CloudFormation reads what templates name in SSM as whoever asks for the change, before it takes its own role.
+        read = (f"peakplan/{name}/*", BOOTSTRAP_PARAMETER, settings.load_balancer.certificate_parameter)
+        read += tuple(image.parameter for image in images(settings))
+        named = [f"{arn}:ssm:{place}:parameter/{each.removeprefix('/')}" for each in read]
+        role.add_to_policy(iam.PolicyStatement(sid="Read", actions=["ssm:GetParameters"], resources=named))
         execution = f"{arn}:iam::{Aws.ACCOUNT_ID}:role/{EXECUTION_ROLE.format(**bootstrap)}"
         passed = {"StringEquals": {"iam:PassedToService": "cloudformation.amazonaws.com"}}
         role.add_to_policy(

@@ -25,8 +25,8 @@ class GroupSchedule(Construct):
                 self,
                 floor.name,
                 auto_scaling_group_name=group,
-                start_time=_moment(floor.at or floor.starts),
-                end_time=_moment(floor.ends),
+                start_time=_optional(floor.at or floor.starts),
+                end_time=_optional(floor.ends),
                 recurrence=floor.recurrence,
                 time_zone=law.calendar.time_zone if floor.recurrence else None,
                 min_size=floor.minimum,
@@ -36,5 +36,10 @@ class GroupSchedule(Construct):
             before = action
 
 
-def _moment(time: datetime | None) -> str | None:
-    return None if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def _optional(time: datetime | None) -> str | None:
+    return None if time is None else moment(time)
+
+
+def moment(time: datetime) -> str:
+    """Return a time as AWS's APIs take it."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

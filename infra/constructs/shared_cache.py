@@ -22,14 +22,7 @@ class PlanCache(Construct):
     """
 
     def __init__(
-        self,
-        scope: Construct,
-        id: str,
-        *,
-        settings: FleetSettings,
-        name: str,
-        vpc: ec2.IVpc,
-        hosts: ec2.SecurityGroup,
+        self, scope: Construct, id: str, *, settings: FleetSettings, name: str, vpc: ec2.IVpc, hosts: ec2.SecurityGroup
     ) -> None:
         """Create the cache; `name` is the cell's, and `hosts` may reach it."""
         super().__init__(scope, id)

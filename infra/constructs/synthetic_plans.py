@@ -15,7 +15,7 @@ from constructs import Construct
 from infra.constructs.access import HTTPS
 from infra.constructs.acknowledge import WRITES_WITHOUT_RESOURCE, acknowledge, skip_in_checkov
 from infra.constructs.buckets import private_bucket
-from infra.constructs.cell import Cell
+from infra.constructs.names import CellNames
 from infra.constructs.network import cell_subnets
 from infra.constructs.rollout import printed
 from infra.fleet.host_names import names_in_tls
@@ -31,7 +31,7 @@ class SyntheticPlans(Construct):
     """A canary for each of the cells, with what they share: a role, a bucket, a security group."""
 
     def __init__(
-        self, scope: Construct, id: str, *, settings: FleetSettings, vpc: ec2.IVpc, cells: Sequence[Cell]
+        self, scope: Construct, id: str, *, settings: FleetSettings, vpc: ec2.IVpc, cells: Sequence[CellNames]
     ) -> None:
         super().__init__(scope, id)
         self._settings = settings
@@ -48,20 +48,20 @@ class SyntheticPlans(Construct):
         for cell in cells:
             ec2.CfnSecurityGroupIngress(
                 self,
-                f"{cell.name}-ingress",
+                f"{cell.cell}-ingress",
                 ip_protocol="tcp",
                 from_port=PORT,
                 to_port=PORT,
-                group_id=cell.balancer_security_group.security_group_id,
+                group_id=cell.security_group,
                 source_security_group_id=self._group,
                 description="The canary",
             )
             self._canary(cell)
 
-    def _canary(self, cell: Cell) -> None:
-        name, settings = canary_name(self._settings.name, cell.name), self._settings
+    def _canary(self, cell: CellNames) -> None:
+        name, settings = canary_name(self._settings.name, cell.cell), self._settings
         environment = {
-            "ADDRESS": f"{cell.load_balancer.load_balancer_dns_name}:{PORT}",
+            "ADDRESS": f"{cell.address}:{PORT}",
             "HEADERS": json.dumps(headers(settings.load_balancer.authentication)),
             "NAME": names_in_tls(settings)[0],
             "DEADLINE_MS": str(settings.slo.p99_ms),
@@ -69,7 +69,7 @@ class SyntheticPlans(Construct):
         kind = synthetics.CfnCanary
         canary = kind(
             self,
-            cell.name,
+            cell.cell,
             name=name,
             artifact_s3_location=f"s3://{self._bucket.bucket_name}/{name}",
             code=kind.CodeProperty(handler="index.handler", script=_PROGRAM.read_text(encoding="utf-8")),

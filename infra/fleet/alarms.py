@@ -10,16 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from infra.fleet.alarm_kinds import (
-    AT_LEAST,
-    Alarm,
-    Burn,
-    CompositeAlarm,
-    MetricAlarm,
-    Reading,
-    Severity,
-    Slo,
-)
+from infra.fleet.alarm_kinds import AT_LEAST, Alarm, Burn, CompositeAlarm, MetricAlarm, Reading, Severity, Slo
 from infra.fleet.neuron_alarms import neuron
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shopper_alarms import CLICKS, PURCHASES, shoppers

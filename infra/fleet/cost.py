@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from infra.fleet.calendar import Calendar
 from infra.fleet.metrics import metrics
 from infra.fleet.parts import Group
 from infra.fleet.policies import PERIOD_SECONDS, Signal
-from infra.fleet.reservations import AHEAD, reserved
+from infra.fleet.reservations import reserved
 from infra.fleet.runbooks import pages
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetFileError, FleetSettings
@@ -112,18 +112,18 @@ class Bill:
         return self.hourly / (self.plans_per_minute * 60) * 1e6
 
 
-def volume_gib(group: Group) -> int:
+INITIALIZED_MIB_A_SECOND = 300  # the most; Amazon EBS user guide, Provisioned Rate for Volume Initialization
+
+
+def volume_gib(settings: FleetSettings, group: Group) -> int:
     """Return the size of an instance's root volume in GiB: the image, without swap for the host's memory."""
-    return 100 if group.instance.vcpus < 96 else 200
+    return settings.machine_image.root_gib * (1 if group.instance.vcpus < 96 else 2)
 
 
 def mean_floor(settings: FleetSettings, group: Group) -> float:
     """Return the instances of one cell's `group` that the forecast keeps, averaged over a week."""
     weekly = Calendar.of_group(settings, group).weekly
-    ends = [minute for minute, _ in weekly[1:]] + [weekly[0][0] + 7 * 24 * 60]
-    minutes = [end - begin for (begin, _), end in zip(weekly, ends, strict=True)]
-    floors = [max(group.minimum, floor) for _, floor in weekly]
-    return sum(time * floor for time, floor in zip(minutes, floors, strict=True)) / sum(minutes)
+    return _weekly_mean([(begin, max(group.minimum, floor)) for begin, floor in weekly])
 
 
 def mean_share(settings: FleetSettings) -> float:
@@ -133,10 +133,14 @@ def mean_share(settings: FleetSettings) -> float:
         for block in settings.traffic.forecast
         for day in block.days
     )
-    if not blocks:
-        return 1.0
-    ends = [minute for minute, _ in blocks[1:]] + [blocks[0][0] + 7 * 24 * 60]
-    return sum((end - begin) * share for (begin, share), end in zip(blocks, ends, strict=True)) / (7 * 24 * 60)
+    return _weekly_mean(blocks) if blocks else 1.0
+
+
+def _weekly_mean(values: Sequence[tuple[int, float]]) -> float:
+    """Return the mean of values, each of which holds from its minute of the week until the next one's."""
+    week = 7 * 24 * 60
+    ends = [minute for minute, _ in values[1:]] + [values[0][0] + week]
+    return sum((end - begin) * value for (begin, value), end in zip(values, ends, strict=True)) / week
 
 
 def _running(settings: FleetSettings, group: Group, multiplier: float | None) -> float:
@@ -152,7 +156,7 @@ def _reserved_ahead(settings: FleetSettings, group: Group, multiplier: float) ->
         if event.multiplier == multiplier:
             calendar = Calendar.of_group(settings, group)
             idle = each.instances * len(settings.availability_zones) - calendar.floor_at(each.opens)
-            return max(0.0, idle) * settings.cells * (AHEAD / (event.end - event.start))
+            return max(0.0, idle) * settings.cells * ((each.due - each.opens) / (event.end - event.start))
     return 0.0
 
 
@@ -161,7 +165,7 @@ def _group_items(
 ) -> Iterator[Item]:
     law = ScalingLaw.for_group(settings, group)
     warm = max(0.0, law.warm_pool.prepared * settings.cells - running)
-    disk = volume_gib(group) * prices.volume_gib_month / HOURS_A_MONTH
+    disk = volume_gib(settings, group) * prices.volume_gib_month / HOURS_A_MONTH
     kind = group.instance_type
     yield Item(f"{kind} in service", running, prices.instance_hour[kind])
     if multiplier is not None and (ahead := _reserved_ahead(settings, group, multiplier)):

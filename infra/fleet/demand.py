@@ -127,9 +127,16 @@ class Event(Part):
     end: AwareDatetime
     multiplier: float = Field(ge=1, le=100)
     lead_minutes: int = Field(default=60, ge=15, le=24 * 60)
+    reserve_hours: float = Field(
+        default=8, ge=1, le=14 * 24, description="How long before it groups that reserve ask EC2 for its capacity."
+    )
 
     @model_validator(mode="after")
     def _ends_after_it_starts(self) -> Self:
         if self.end <= self.start:
             raise ValueError(f"event {self.name!r} ends ({self.end.isoformat()}) before it starts")
+        if self.reserve_hours * 60 < self.lead_minutes:
+            raise ValueError(
+                f"event {self.name!r} reserves after its hosts start: reserve_hours: {self.lead_minutes / 60:g}"
+            )
         return self

@@ -15,6 +15,8 @@ from infra.fleet.shopper_events import endpoints as events_reach
 from infra.fleet.synthetic_plans import ENDPOINTS as CANARIES_REACH
 from infra.fleet.synthetic_plans import SyntheticPlans
 
+MOST_CELLS = 8  # CloudFormation takes templates of up to 1 MB, of which a cell's alarms and graphs are some 100 kB
+
 
 class FleetDescription(Part):
     """What a fleet file says, each value possible by itself; whether they go together is for the rules to judge."""
@@ -25,7 +27,7 @@ class FleetDescription(Part):
         default=None, pattern=r"^\d{12}$", description="The account's id. Left out, it is that of whoever deploys."
     )
     availability_zones: tuple[str, ...] = Field(min_length=2, max_length=6)
-    cells: int = Field(ge=1, le=64, description="The number of cells. They are alike and stand alone.")
+    cells: int = Field(ge=1, le=MOST_CELLS, description="They are alike and stand alone; one stack has all alarms.")
     maximum_cell_instances: int = Field(default=200, ge=1, description="The size that a cell was tested at.")
     groups: tuple[Group, ...] = Field(min_length=1, max_length=3, description="The Auto Scaling groups of every cell.")
     traffic: Traffic
@@ -73,6 +75,9 @@ class FleetDescription(Part):
         gt=0,
         description="Dollars; a ticket tells when a month will cost more. Left out: an ordinary month with its dearest "
         "event, and a fifth.",
+    )
+    cost_anomalies: bool = Field(
+        default=False, description="A ticket for unusual cost. A member account of an organisation cannot have it."
     )
 
     @property

@@ -36,7 +36,7 @@ HISTORY_A_WORKER, HISTORY_A_MINUTE = 9, 20  # events of an execution's history
 HARM, HARM_WITHIN_CAPACITY = ("fast-burn", "mostly-degraded"), ("model-fast-burn",)
 QUIET_HOURS = 48  # before an event, in which nobody loads the fleet
 SETTLING_MINUTES = 30  # stated: until the hosts that came for the load are gone
-_NAMESPACE = "Peakplan/Load"
+WORKERS_NAMESPACE = "Peakplan/Load"
 _CURVE = ["second", "requests"]
 
 
@@ -175,11 +175,6 @@ class EventLoad:
 def function_seconds() -> int:
     """Return the time limit of a worker."""
     return AHEAD_SECONDS + MINUTE + ENDING_SECONDS
-
-
-def metrics_namespace() -> str:
-    """Return where the workers' own counts are found."""
-    return _NAMESPACE
 
 
 def read_curve(path: Path, minutes: int) -> tuple[float, ...]:

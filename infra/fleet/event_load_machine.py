@@ -19,11 +19,7 @@ def definition(load: EventLoad, function: str) -> State:
             "Look": {
                 **task(
                     "cloudwatch:describeAlarms",
-                    {
-                        "AlarmNames": load.alarms,
-                        "AlarmTypes": ["CompositeAlarm", "MetricAlarm"],
-                        "StateValue": "ALARM",
-                    },
+                    {"AlarmNames": load.alarms, "AlarmTypes": ["CompositeAlarm", "MetricAlarm"], "StateValue": "ALARM"},
                 ),
                 "ResultSelector": {
                     "metric.$": "States.ArrayLength($.MetricAlarms)",

@@ -40,6 +40,8 @@ class Image:
 
 
 MAIN, COMPANION = "MachineImageId", "Arm64MachineImageId"
+# In their place: what the image pipeline made last, whose parameter NEWEST_OF names. Checks of templates want an id.
+NEWEST, NEWEST_OF = "ami-lastbake", "Newest{}"
 # The account of Canonical, by which its images are told from others of the same name (Canonical, "Find
 # Ubuntu images on AWS").
 CANONICAL = "099720109477"

@@ -46,7 +46,8 @@ class Authentication(Part):
         default=None,
         pattern=r"^s3://[a-z0-9.-]*(\{account\}|\d{12})[a-z0-9.-]*/.+$",
         description="For mtls: the certificates of trusted authorities, in PEM. The bucket's name holds {account}, "
-        "the id of the fleet's account, or an id: a name without one can be taken by others first.",
+        "the id of the fleet's account, or an id: a name without one can be taken by others first. A new bundle is "
+        "trusted once its ?versionId= stands here.",
     )
     issuer: str | None = Field(default=None, pattern=r"^https://", description="For jwt: the issuer's URL.")
     jwks: str | None = Field(default=None, pattern=r"^https://", description="For jwt: the URL of its public keys.")
@@ -54,12 +55,13 @@ class Authentication(Part):
         default="sub", pattern=r"^[A-Za-z0-9_:./-]{1,100}$", description="For jwt: the claim that names the caller."
     )
 
-    def trusted(self, account: str) -> tuple[str, str]:
-        """Return the bucket and the key of the trust bundle in that account. Raise ValueError where there is none."""
+    def trusted(self, account: str) -> tuple[str, str, str | None]:
+        """Return bucket, key and version of the trust bundle in that account. Raise ValueError where there is none."""
         if self.trust_bundle is None:
             raise ValueError(f"method {self.method!r} has no trust_bundle")
-        bucket, _, key = self.trust_bundle.removeprefix("s3://").partition("/")
-        return bucket.replace("{account}", account), key
+        bucket, _, rest = self.trust_bundle.removeprefix("s3://").partition("/")
+        key, _, version = rest.partition("?versionId=")
+        return bucket.replace("{account}", account), key, version or None
 
     @model_validator(mode="after")
     def _has_what_its_method_needs(self) -> Self:

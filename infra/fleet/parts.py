@@ -3,13 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from infra.fleet.demand import Name, Part, ServiceTime
 from infra.fleet.instances import Chip, InstanceType, catalogue
@@ -18,6 +12,8 @@ from infra.fleet.model_folder import read_model_folder
 REPOSITORY_ROOT = Path(__file__).parents[2]
 # What the service compiles where nobody says how many positions (service/engines/neuron/configuration.py).
 SEQUENCE_LENGTH, SEQUENCE_STEP = 512, 64
+# The tags of every resource of a fleet (infra/stacks.py), which split bills once whoever pays has activated them.
+TAG, PART_TAG = "peakplan:fleet", "peakplan:part"
 ROOT_DEVICE = "/dev/sda1"  # of the Ubuntu base images; those of Amazon Linux have another
 
 
@@ -42,8 +38,7 @@ class Group(Part):
     )
     reserve: bool = Field(
         default=False,
-        description="EC2 promises the capacity of every event: reservations in each zone grow before it and shrink at "
-        "its end.",
+        description="EC2 promises the capacity of every event in each zone, reserve_hours before it until its end.",
     )
 
     @field_validator("instance_type")
@@ -216,6 +211,12 @@ class MachineImage(Part):
         description="The AMI that cells boot, set by the image pipeline, whose role writes under /imagebuilder/; "
         "that of c7g and c8g is in the same name with -arm64.",
     )
+    root_gib: int = Field(
+        default=50,
+        ge=16,
+        le=1024,
+        description="The root volume; no smaller than the base image's. Stopped hosts keep it.",
+    )
     arm64_base_parameter: str = Field(
         default="/peakplan/arm64-base-image",
         pattern=r"^/.+",
@@ -231,7 +232,7 @@ class MachineImage(Part):
     )
 
 
-_ADDRESS = r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
+_ADDRESS = r"^(arn:aws:sns:.+|https://\S+|[^@\s/]+@[^@\s]+\.[^@\s]+)$"
 
 
 def _or_one_address(schema: dict[str, Any]) -> None:
@@ -245,7 +246,9 @@ class OnCall(Part):
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_or_one_address)
 
-    page: str = Field(pattern=_ADDRESS, description="An e-mail address, or the ARN of an SNS topic.")
+    page: str = Field(
+        pattern=_ADDRESS, description="A pager's https:// address, the ARN of an SNS topic, or an e-mail address."
+    )
     ticket: str = Field(pattern=_ADDRESS, description="The same, for what can wait until the morning.")
 
     @model_validator(mode="before")

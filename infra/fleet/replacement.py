@@ -12,20 +12,24 @@ from infra.fleet.settings import FleetSettings
 
 # This allows two minutes for the last answers and logs after the load balancer has drained an instance.
 TERMINATE_MARGIN_SECONDS = 120
+# A new instance is in service once its hook is through, and the balancer sends it nothing before two health checks: a
+# refresh that did not wait that long would drain old instances while no new one receives anything (aws-cli#6327).
+WARM_UP_SECONDS = 30
 
 
 @dataclass(frozen=True)
 class Replacement:
     """The preferences of an instance refresh.
 
-    Instances of the new release stand ready before as many of the old one go: the group never falls below its size, and
-    `spare_percent` of it may run beside it meanwhile.
+    Instances of the new release stand ready before as many of the old one go: `spare_percent` of the group may run
+    beside it meanwhile, and `lacking_percent` of it may lack where EC2 has no instances to spare.
     """
 
     checkpoints: tuple[int, ...]  # percent of the group; the refresh waits at each of them
     checkpoint_seconds: int
     spare_percent: int
     bake_seconds: int
+    lacking_percent: int = 0
 
     @property
     def max_healthy_percent(self) -> int:
@@ -35,7 +39,8 @@ class Replacement:
     def batches(self) -> int:
         """Return how many times instances are launched and waited for."""
         stages = pairwise((0, *self.checkpoints))
-        return sum(math.ceil((until - done) / self.spare_percent) for done, until in stages)
+        at_once = self.spare_percent + self.lacking_percent
+        return sum(math.ceil((until - done) / at_once) for done, until in stages)
 
     def seconds(self, boot_seconds: float, terminate_seconds: float) -> float:
         """Return how long a refresh takes at most where every launch succeeds.
@@ -44,14 +49,15 @@ class Replacement:
         does not count: its instances boot the release before.
         """
         waits = len(self.checkpoints) * self.checkpoint_seconds
-        return self.batches() * (boot_seconds + terminate_seconds) + waits + self.bake_seconds
+        return self.batches() * (boot_seconds + WARM_UP_SECONDS + terminate_seconds) + waits + self.bake_seconds
 
 
 # A tenth shows what a release does under load; the second step leaves half of the cell to shoppers if it does harm.
 # Each wait is as long as harm takes to show in the group's alarms. The cell is watched after the last step by the
 # deploy itself (rollout.canary_bake_minutes, rollout.bake_minutes).
 CAREFUL = Replacement(checkpoints=(10, 50, 100), checkpoint_seconds=600, spare_percent=50, bake_seconds=0)
-FAST = Replacement(checkpoints=(100,), checkpoint_seconds=0, spare_percent=100, bake_seconds=0)
+# A way back must not need a second fleet of chips: a fifth may lack, less than where a zone is lost.
+FAST = Replacement(checkpoints=(100,), checkpoint_seconds=0, spare_percent=80, bake_seconds=0, lacking_percent=20)
 
 
 @dataclass(frozen=True)
@@ -86,12 +92,3 @@ def stops(law: ScalingLaw) -> tuple[Stop, ...]:
 def refresh_seconds(settings: FleetSettings, replacement: Replacement) -> float:
     """Return how long the instances of one cell take to be replaced; its groups are replaced side by side."""
     return replacement.seconds(settings.boot_seconds, settings.drain_seconds + TERMINATE_MARGIN_SECONDS)
-
-
-def rollout_seconds(settings: FleetSettings) -> float:
-    """Return how long a release takes from the first cell to the last, baking included: the canary, then waves."""
-    rollout = settings.rollout
-    waves = math.ceil((settings.cells - 1) / rollout.parallel_cells)
-    careful = refresh_seconds(settings, CAREFUL)
-    canary = careful + 60 * rollout.canary_bake_minutes
-    return canary + waves * (careful + 60 * rollout.bake_minutes)

@@ -1,8 +1,8 @@
-"""Capacity promised by EC2 for events: On-Demand Capacity Reservations, which are zonal, one for each zone of a group.
+"""Capacity promised by EC2 for events: On-Demand Capacity Reservations, one for each event, cell, group and zone.
 
-A reservation exists all year with one instance, which an instance in service there fills, so that it costs nothing; it
-grows before an event and shrinks at its end. Source: Amazon EC2 user guide, Capacity Reservations, and Capacity
-Reservation groups: instances that find no room in their group's reservations run as On-Demand Instances all the same.
+They are asked for `reserve_hours` before the event, paid for from then on, and end with it. They are open: instances of
+their type that already run in the zone count, and those that find no room run On-Demand all the same. Source: Amazon
+EC2 user guide, Capacity Reservations.
 """
 
 from __future__ import annotations
@@ -14,12 +14,8 @@ from datetime import datetime, timedelta
 
 from infra.fleet import sizing
 from infra.fleet.description import FleetDescription
-from infra.fleet.parts import Group
+from infra.fleet.parts import PART_TAG, TAG, Group
 from infra.fleet.violations import Rule, Violation
-
-# A reservation that grew before the floor rises is there for the instances that the floor asks for.
-AHEAD = timedelta(minutes=30)
-OUTSIDE_EVENTS = 1  # instances; a reservation cannot be smaller
 
 
 @dataclass(frozen=True)
@@ -28,6 +24,7 @@ class Reserved:
 
     event: str
     opens: datetime
+    due: datetime  # when the instances that fill it are started
     starts: datetime
     closes: datetime
     instances: int
@@ -39,15 +36,20 @@ def reserved(settings: FleetDescription, group: Group) -> Iterator[Reserved]:
         floor = max(group.minimum, sizing.instances_wanted(settings, group, event.multiplier))
         yield Reserved(
             event=event.name,
-            opens=event.start - timedelta(minutes=event.lead_minutes) - AHEAD,
+            opens=event.start - timedelta(hours=event.reserve_hours),
+            due=event.start - timedelta(minutes=event.lead_minutes),
             starts=event.start,
             closes=event.end,
             instances=math.ceil(floor / len(settings.availability_zones)),
         )
 
 
-def _reservations_are_filled(fleet: FleetDescription) -> Iterator[Violation]:
-    zones = len(fleet.availability_zones)
+def tags(settings: FleetDescription, cell: str) -> list[dict[str, str]]:
+    """Return the tags by which a reservation is known as a cell's."""
+    return [{"Key": TAG, "Value": settings.name}, {"Key": PART_TAG, "Value": cell}]
+
+
+def _reservations_have_events(fleet: FleetDescription) -> Iterator[Violation]:
     for index, group in enumerate(fleet.groups):
         if group.reserve and not fleet.events:
             yield Violation(
@@ -55,13 +57,6 @@ def _reservations_are_filled(fleet: FleetDescription) -> Iterator[Violation]:
                 "is on, but the file has no events to reserve for: name them, or leave it out",
                 "infra/fleet/reservations.py",
             )
-        if group.reserve and group.minimum < zones:
-            yield Violation(
-                f"groups.{index}.reserve",
-                f"keeps one instance reserved in each of {zones} zones, and a minimum of {group.minimum} would leave "
-                f"some unused, which cost the same: write minimum: {zones} or more",
-                "Amazon EC2 user guide, Capacity Reservation pricing and billing",
-            )
 
 
-RESERVATION_RULES: tuple[Rule, ...] = (_reservations_are_filled,)
+RESERVATION_RULES: tuple[Rule, ...] = (_reservations_have_events,)

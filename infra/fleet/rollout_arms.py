@@ -36,9 +36,5 @@ def comparing(baked: State, *, then: str, error: str) -> State:
         },
         "IsWorse": {"Type": "Choice", "Choices": [{"Or": worse, "Next": "Worse"}, baked], "Default": then},
         "Worse": put("$.deployment", "$.item.hurt", then="HarmBeside"),
-        "HarmBeside": {
-            "Type": "Fail",
-            "Error": error,
-            "CausePath": f"States.Format('{{}}: {WORSE}', $.item.cell)",
-        },
+        "HarmBeside": {"Type": "Fail", "Error": error, "CausePath": f"States.Format('{{}}: {WORSE}', $.item.cell)"},
     }

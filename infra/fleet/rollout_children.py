@@ -75,10 +75,7 @@ def _states(mode: str) -> dict[str, State]:
         },
         "HowItFell": {
             "Type": "Choice",
-            "Choices": [
-                {"And": stopped, "Next": "WasStopped"},
-                {"And": nameable, "Next": "FellAlike"},
-            ],
+            "Choices": [{"And": stopped, "Next": "WasStopped"}, {"And": nameable, "Next": "FellAlike"}],
             "Default": "Unexplained",
         },
         "WasStopped": {"Type": "Fail", "Error": LOST, "Cause": "somebody stopped it: nothing more is changed"},

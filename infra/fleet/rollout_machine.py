@@ -179,11 +179,7 @@ def _beginning() -> State:
 def _moving() -> State:
     created = {**_change("$.item.parameters"), "EnableTerminationProtection.$": "$.item.protected"}
     return {
-        "Create": {
-            **task("cloudformation:createStack", created),
-            "ResultPath": None,
-            "Next": "Changing",
-        },
+        "Create": {**task("cloudformation:createStack", created), "ResultPath": None, "Next": "Changing"},
         "Move": {
             **task("cloudformation:updateStack", _change("$.item.parameters")),
             "ResultPath": None,

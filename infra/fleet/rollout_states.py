@@ -75,12 +75,7 @@ def renewed(then: str, *, called: str = "") -> dict[str, State]:
         "renewed.$": "$$.State.EnteredTime",
     }
     return {
-        f"{called}Renewal": {
-            "Type": "Pass",
-            "Parameters": holder,
-            "ResultPath": "$.holder",
-            "Next": f"{called}Renew",
-        },
+        f"{called}Renewal": {"Type": "Pass", "Parameters": holder, "ResultPath": "$.holder", "Next": f"{called}Renew"},
         f"{called}Renew": put("$.lock.name", "States.JsonToString($.holder)", then=then),
     }
 
@@ -140,11 +135,7 @@ def looking() -> State:
             "Default": "StackFailed",
         },
         "Wait": {"Type": "Wait", "SecondsPath": "$.item.look_seconds", "Next": "Lock"},
-        "StackFailed": {
-            "Type": "Fail",
-            "Error": FAILED,
-            "CausePath": _SAID,
-        },
+        "StackFailed": {"Type": "Fail", "Error": FAILED, "CausePath": _SAID},
     }
 
 

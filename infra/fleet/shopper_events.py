@@ -68,11 +68,6 @@ class ShopperEvents(Part):
         return self
 
 
-def most_gigabytes() -> float:
-    """Return what the files of one host may take of its disk."""
-    return len(KINDS) * (FILES + 1) * FILE_MEGABYTES / 1000
-
-
 def key_parameter(fleet: str) -> str:
     """Return the name of the parameter with the key that the fleet's hosts share; a deploy makes it where it lacks."""
     return f"/peakplan/{fleet}/outcomes-key"

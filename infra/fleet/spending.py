@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from infra.fleet.cost import HOURS_A_MONTH, Prices, bills
 from infra.fleet.settings import FleetSettings
 
-# The tag of every resource of a fleet (infra/stacks.py), which splits bills once whoever pays has activated it.
-TAG = "peakplan:fleet"
 ROOM = 1.2  # prices are list prices, and traffic is a forecast
 DAYS_A_MONTH = 30
 

@@ -21,9 +21,7 @@ MEMORY_MIB, TIMEOUT_SECONDS, KEPT_DAYS = 1024, 30, 7
 # What a canary in a VPC without the internet reaches (CloudWatch user guide, Running a canary on a VPC).
 ENDPOINTS = (
     Endpoint(
-        service="monitoring",
-        reason="a canary reports whether its plan was good",
-        actions=("cloudwatch:PutMetricData",),
+        service="monitoring", reason="a canary reports whether its plan was good", actions=("cloudwatch:PutMetricData",)
     ),
     Endpoint(
         service="s3",
@@ -37,8 +35,7 @@ class SyntheticPlans(Part):
     """The canaries of the cells."""
 
     enabled: bool = Field(
-        default=True,
-        description="A plan a minute is asked of each cell, and a rollout stops where it is not good.",
+        default=True, description="A plan a minute is asked of each cell, and a rollout stops where it is not good."
     )
 
 

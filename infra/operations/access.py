@@ -1,21 +1,21 @@
 """`python -m infra.operations.access FLEET` lets in callers of the fleet file where that takes more than a template.
 
-It accepts the PrivateLink endpoints that accounts of `callers` have made to the cells. It authorises the VPCs of other
-accounts in `access.caller_vpcs` to join the private zone, and prints the command for their owners: CloudFormation has
-no resource for it, the zone's owner authorises and the VPC's owner associates. It has not run in a real account.
+It accepts the PrivateLink endpoints that accounts of `callers` have made to the cells, and rejects those of accounts
+that are no longer named. It authorises the VPCs of other accounts in `access.caller_vpcs` to join the private zone, and
+prints the command for their owners: CloudFormation has no resource for it, the zone's owner authorises and the VPC's
+owner associates. It has not run in a real account.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-
-from botocore.exceptions import ClientError
 
 from infra.fleet.host_names import ENDPOINT_SERVICE_OUTPUT, associated_by_owners
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
+from infra.operations.deployed_cell import described, stack_of
 
 
 class NothingToJoinError(Exception):
@@ -26,8 +26,8 @@ def zone_of(settings: FleetSettings, route53: Any) -> str:
     """Return the id of the fleet's private zone. Raise NothingToJoinError if it does not exist."""
     name = f"{settings.network.domain}."
     for zone in route53.list_hosted_zones_by_name(DNSName=name)["HostedZones"]:
-        said = zone["Config"].get("Comment", "")
-        if zone["Name"] == name and zone["Config"].get("PrivateZone") and settings.name in said:
+        said = zone["Config"].get("Comment")
+        if zone["Name"] == name and zone["Config"].get("PrivateZone") and said == f"Peakplan {settings.name}":
             return str(zone["Id"]).removeprefix("/hostedzone/")
     raise NothingToJoinError(
         f"no private zone {settings.network.domain} of fleet {settings.name}: make deploy makes it"
@@ -54,46 +54,61 @@ def authorise(settings: FleetSettings, route53: Any) -> list[str]:
     return commands
 
 
-def accept(settings: FleetSettings, clients: Clients) -> Iterator[str]:
-    """Accept the endpoints that wait at each cell's service and belong to a caller's account; yield what was done.
+def admit(settings: FleetSettings, clients: Clients) -> Iterator[str]:
+    """Accept the endpoints that wait at each cell's service and belong to a caller's account, and reject those of an
+    account that no caller has any more; yield what was done.
 
     Raise NothingToJoinError if a cell's stack does not exist.
     """
-    if not (settings.access.privatelink and settings.access.acceptance_required):
+    if not settings.access.privatelink:
         return
     named = {account for caller in settings.callers for account in caller.accounts}
     accounts = named or {clients("sts").get_caller_identity()["Account"]}
     ec2 = clients("ec2")
     for cell in settings.cell_names:
         service = _service_id(settings, cell, clients("cloudformation"))
-        chosen = [
-            {"Name": "service-id", "Values": [service]},
-            {"Name": "vpc-endpoint-state", "Values": ["pendingAcceptance"]},
-        ]
-        waiting = ec2.describe_vpc_endpoint_connections(Filters=chosen)["VpcEndpointConnections"]
-        known = [each for each in waiting if each["VpcEndpointOwner"] in accounts]
-        if known:
-            ids = [each["VpcEndpointId"] for each in known]
-            refused = ec2.accept_vpc_endpoint_connections(ServiceId=service, VpcEndpointIds=ids)["Unsuccessful"]
-            failed = {each["ResourceId"]: each["Error"]["Message"] for each in refused}
-            for each in known:
-                owner, reason = each["VpcEndpointOwner"], failed.get(each["VpcEndpointId"])
-                done = f"could not be accepted: {reason}" if reason else "accepted"
-                yield f"{cell}: {each['VpcEndpointId']} of account {owner} {done}"
-        for each in waiting:
-            if each not in known:
-                owner = each["VpcEndpointOwner"]
-                yield f"{cell}: {each['VpcEndpointId']} waits: no caller of the fleet file has account {owner}"
+        for each in connections(service, ec2):
+            name, owner = each["VpcEndpointId"], each["VpcEndpointOwner"]
+            waits = each["VpcEndpointState"] == "pendingAcceptance"
+            if owner in accounts and waits:
+                yield f"{cell}: {name} of account {owner} " + _asked(
+                    "accepted", ec2.accept_vpc_endpoint_connections, each
+                )
+            elif owner not in accounts:
+                said = "waits" if waits else _asked("rejected", ec2.reject_vpc_endpoint_connections, each)
+                yield f"{cell}: {name} {said}: no caller of the fleet file has account {owner}"
+
+
+def connections(service: str, ec2: Any) -> list[dict[str, Any]]:
+    """Return the endpoints that are connected to a service, or wait to be."""
+    asked = {"service-id": [service], "vpc-endpoint-state": ["pendingAcceptance", "available"]}
+    filters = [{"Name": name, "Values": values} for name, values in asked.items()]
+    pages = ec2.get_paginator("describe_vpc_endpoint_connections").paginate(Filters=filters)
+    return [each | {"ServiceId": service} for page in pages for each in page["VpcEndpointConnections"]]
+
+
+def reject_all(service: str, ec2: Any) -> None:
+    """Reject every endpoint of a service, which can be deleted only then."""
+    for each in connections(service, ec2):
+        print(f"{each['VpcEndpointId']} " + _asked("rejected", ec2.reject_vpc_endpoint_connections, each), flush=True)
+
+
+def _asked(done: str, ask: Callable[..., Any], connection: Mapping[str, Any]) -> str:
+    failed = ask(ServiceId=connection["ServiceId"], VpcEndpointIds=[connection["VpcEndpointId"]])["Unsuccessful"]
+    return f"could not be {done}: {failed[0]['Error']['Message']}" if failed else done
+
+
+def zones(settings: FleetSettings, ec2: Any) -> str:
+    """Return the ids of the fleet's zones for callers: zones' names differ between accounts."""
+    found = ec2.describe_availability_zones(ZoneNames=list(settings.availability_zones))["AvailabilityZones"]
+    return "cells stand in zones " + ", ".join(sorted(zone["ZoneId"] for zone in found))
 
 
 def _service_id(settings: FleetSettings, cell: str, cloudformation: Any) -> str:
-    name = f"peakplan-{settings.name}-{cell}"
-    try:
-        (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "ValidationError":
-            raise
-        raise NothingToJoinError(f"no stack {name}: make deploy makes it") from error
+    name = stack_of(settings, cell)
+    stack = described(name, cloudformation)
+    if stack is None:
+        raise NothingToJoinError(f"no stack {name}: make deploy makes it")
     outputs = {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
     return str(outputs[ENDPOINT_SERVICE_OUTPUT]).rpartition(".")[2]
 
@@ -103,10 +118,13 @@ def main(words: Sequence[str] | None = None) -> int:
     given = fleet_parser(__doc__).parse_args(words)
 
     def act(settings: FleetSettings, clients: Clients) -> Told:
-        accepted, owners = list(accept(settings, clients)), authorise(settings, clients("route53"))
-        nothing = "no endpoint waits, and access.caller_vpcs names no VPC of another account"
-        words = "\n".join([*accepted, *owners]) or nothing
-        return Told(words, {"endpoints": accepted, "commands_for_owners": owners})
+        done, owners = list(admit(settings, clients)), authorise(settings, clients("route53"))
+        nothing = (
+            [] if done or owners else ["no endpoint waits, and access.caller_vpcs names no VPC of another account"]
+        )
+        stand = zones(settings, clients("ec2"))
+        words = "\n".join([*done, *owners, *nothing, stand])
+        return Told(words, {"endpoints": done, "commands_for_owners": owners, "zones": stand})
 
     return operate(given, act, {NothingToJoinError: UNUSABLE})
 

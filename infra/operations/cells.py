@@ -22,7 +22,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from infra.fleet.settings import FleetSettings
+from infra.operations.access import NothingToJoinError, zone_of
 from infra.operations.command import Clients, Told, fleet_parser, operate
+from infra.operations.deployed_cell import resources_of, stack_of
 
 CALLERS_LISTENER = ("HTTPS", 443)
 _REFUSAL = {
@@ -132,14 +134,8 @@ class Cells:
 
         Another listener may answer PrivateLink's health checks.
         """
-        stack = f"peakplan-{self._settings.name}-{cell}"
-        pages = self._clients("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
-        found = [
-            each["PhysicalResourceId"]
-            for page in pages
-            for each in page["StackResourceSummaries"]
-            if each["ResourceType"] == "AWS::ElasticLoadBalancingV2::Listener"
-        ]
+        stack = stack_of(self._settings, cell)
+        found = resources_of(stack, self._clients("cloudformation"), "AWS::ElasticLoadBalancingV2::Listener")
         listeners = self._clients("elbv2").describe_listeners(ListenerArns=found)["Listeners"] if found else []
         https: list[dict[str, Any]] = [
             each for each in listeners if (each["Protocol"], each["Port"]) == CALLERS_LISTENER
@@ -155,17 +151,10 @@ class Cells:
             )
 
     def _zone(self) -> str:
-        domain = f"{self._settings.network.domain}."
-        pages = self._route53.get_paginator("list_hosted_zones").paginate()
-        comment = f"Peakplan {self._settings.name}"
-        zones = [zone for page in pages for zone in page["HostedZones"] if zone["Name"] == domain]
-        ours = [zone for zone in zones if zone.get("Config", {}).get("Comment") == comment] or zones
-        if len(ours) != 1:
-            raise CellShiftError(
-                f"{len(ours)} private zones of {domain} in this account; the fleet's is commented {comment!r}: "
-                "are these the fleet's credentials?"
-            )
-        return str(ours[0]["Id"])
+        try:
+            return zone_of(self._settings, self._route53)
+        except NothingToJoinError as error:
+            raise CellShiftError(f"{error}; or are these the fleet's credentials?") from error
 
     def _records(self, zone: str) -> Iterator[dict[str, Any]]:
         pages = self._route53.get_paginator("list_resource_record_sets").paginate(HostedZoneId=zone)

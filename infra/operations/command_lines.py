@@ -14,8 +14,8 @@ from pathlib import Path
 CDK_OPTIONS = ("--require-approval", "never", "--method", "direct", "--no-previous-parameters")
 
 Call = Callable[[list[str]], int]  # runs a command line and returns its exit code
-# The stacks that cells need, and those over them.
-UNDER, OVER = ("Network", "Image", "Rollout"), ("Edge", "Observability")
+# The stacks that cells need, and those over them; an account may be refused the last.
+UNDER, OVER = ("Network", "Image", "Rollout"), ("Edge", "Observability", "Spending")
 
 
 def deploy_line(cdk: Sequence[str], assembly: Path) -> list[str]:

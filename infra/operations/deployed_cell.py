@@ -1,7 +1,4 @@
-"""A deployed cell: the release that its stack runs, and its return to another.
-
-This module does not depend on the CDK.
-"""
+"""A deployed cell: the release that its stack runs, and its return to another."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from infra.fleet.images import COMPANION, MAIN
+from infra.fleet.images import COMPANION, MAIN, NEWEST, NEWEST_OF
 from infra.fleet.settings import FleetSettings
 
 LIMIT_SECONDS = 6 * 3600.0  # a careful refresh of a full cell takes hours
@@ -32,6 +29,17 @@ def stack_of(settings: FleetSettings, cell: str) -> str:
     return f"peakplan-{settings.name}-{cell}"
 
 
+def described(stack: str, cloudformation: Any) -> dict[str, Any] | None:
+    """Return what CloudFormation says of a stack, or None where there is none."""
+    try:
+        found: dict[str, Any] = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]
+    except ClientError as error:
+        if "does not exist" in str(error):
+            return None
+        raise
+    return found
+
+
 def make_way(stack: str, cloudformation: Any, balancing: Any) -> None:
     """Let the CDK CLI delete a stack whose first creation failed, which it does before it creates the stack anew.
 
@@ -39,29 +47,31 @@ def make_way(stack: str, cloudformation: Any, balancing: Any) -> None:
     refuse. Load balancers with deletion protection survive the rollback of their own creation, and would survive this
     deletion too. A stack that was ever created keeps all its protection.
     """
-    try:
-        (found,) = cloudformation.describe_stacks(StackName=stack)["Stacks"]
-    except ClientError as error:
-        if "does not exist" in str(error):
-            return
-        raise
-    if found["StackStatus"] in FAILED_CREATION:
+    found = described(stack, cloudformation)
+    if found is not None and found["StackStatus"] in FAILED_CREATION:
         print(f"{stack}: its creation failed ({found['StackStatus']}); it is made anew", flush=True)
         cloudformation.update_termination_protection(StackName=stack, EnableTerminationProtection=False)
-        unprotect(stack, cloudformation, balancing)
+        protect_balancers(stack, cloudformation, balancing, on=False)
 
 
-def unprotect(stack: str, cloudformation: Any, balancing: Any) -> None:
-    """Let the load balancers of a stack be deleted with it."""
-    for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
-        for each in page["StackResourceSummaries"]:
-            is_balancer = each["ResourceType"] == "AWS::ElasticLoadBalancingV2::LoadBalancer"
-            is_there = each.get("PhysicalResourceId") and each["ResourceStatus"] != "DELETE_COMPLETE"
-            if is_balancer and is_there:
-                unprotected = [{"Key": "deletion_protection.enabled", "Value": "false"}]
-                balancing.modify_load_balancer_attributes(
-                    LoadBalancerArn=each["PhysicalResourceId"], Attributes=unprotected
-                )
+def protect_balancers(stack: str, cloudformation: Any, balancing: Any, *, on: bool) -> None:
+    """Let the load balancers of a stack be deleted with it, or no more."""
+    for balancer in resources_of(stack, cloudformation, "AWS::ElasticLoadBalancingV2::LoadBalancer"):
+        changed = [{"Key": "deletion_protection.enabled", "Value": str(on).lower()}]
+        balancing.modify_load_balancer_attributes(LoadBalancerArn=balancer, Attributes=changed)
+
+
+def resources_of(stack: str, cloudformation: Any, kind: str) -> list[str]:
+    """Return the physical ids of a stack's resources of one type that are there."""
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
+    return [
+        str(each["PhysicalResourceId"])
+        for page in pages
+        for each in page["StackResourceSummaries"]
+        if each["ResourceType"] == kind
+        and each.get("PhysicalResourceId")
+        and each["ResourceStatus"] != "DELETE_COMPLETE"
+    ]
 
 
 @dataclass(frozen=True)
@@ -79,17 +89,17 @@ class DeployedCell:
 
     def exists(self) -> bool:
         """Return whether the cell was ever deployed; a stack whose creation failed or never began is none."""
-        try:
-            status = self._described()["StackStatus"]
-        except ClientError as error:
-            if "does not exist" in str(error):
-                return False
-            raise
-        return status not in NEVER_RAN
+        found = described(self.stack, self.cloudformation)
+        return found is not None and found["StackStatus"] not in NEVER_RAN
 
     def runs(self) -> str | None:
         """Return the release that the stack runs now, or None before the first."""
-        return self._parameters().get(MAIN)
+        runs = self._parameters().get(MAIN)
+        if runs == NEWEST:  # `cdk deploy` was not told which
+            found = {each["ParameterKey"]: each for each in self._described()["Parameters"]}
+            newest = found[NEWEST_OF.format(MAIN)]
+            return str(newest.get("ResolvedValue", newest["ParameterValue"]))
+        return runs
 
     def return_to(self, release: str) -> None:
         """Bring the stack to `release`. Raise CellError if that fails."""

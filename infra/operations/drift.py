@@ -17,11 +17,10 @@ from infra.fleet.settings import FleetSettings
 from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deployed_cell import Sleep, stack_of
 
-# Scheduled actions set a group's floor, schedules its reservations, policies its size, and `make cell-out` the weights
-# of names and, with REFUSE=1, what a listener does.
+# Scheduled actions set a group's floor, policies its size, and `make cell-out` the weights of names and, with REFUSE=1,
+# what a listener does.
 BY_DESIGN = {
     "AWS::AutoScaling::AutoScalingGroup": ("/MinSize", "/DesiredCapacity"),
-    "AWS::EC2::CapacityReservation": ("/InstanceCount",),
     "AWS::Route53::RecordSet": ("/Weight",),
     "AWS::ElasticLoadBalancingV2::Listener": ("/DefaultActions",),
 }
@@ -90,7 +89,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
     def act(settings: FleetSettings, clients: Clients) -> Told:
         api = clients("cloudformation")
-        parts = ("network", "image", "rollout", *settings.cell_names, "edge", "observability")
+        parts = ("network", "image", "rollout", *settings.cell_names, "edge", "observability", "spending")
         found = [drifted for part in parts for drifted in detect(stack_of(settings, part), api)]
         words = "\n".join(map(str, found)) or f"{settings.name} is as it was deployed"
         return Told(words, {"drifted": [asdict(each) for each in found]}, code=1 if found else 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -22,6 +23,7 @@ from infra.fleet.cost import volume_gib
 from infra.fleet.host_names import names_in_tls
 from infra.fleet.images import images
 from infra.fleet.launching import A_SECOND, AT_ONCE, rushes, zone_needs
+from infra.fleet.parts import TAG
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import Clients, Told, fleet_parser, operate
 from infra.operations.quotas import granted, needs, request
@@ -137,12 +139,16 @@ def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
 def _image(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     needed = images(settings)
     for image in needed:
-        if _parameter(image.base_parameter, clients) is None:
+        base = _parameter(image.base_parameter, clients)
+        if base is None:
             which = (
                 f"Neuron base image of SDK {image.base_sdk}" if image.base_sdk else f"{image.architecture} base image"
             )
             what = f"no base image: the parameter {image.base_parameter} is not there"
             yield Finding(Verdict.LACKS, what, f"make bootstrap puts the {which} there")
+        else:
+            described = clients("ec2").describe_images(ImageIds=[base])["Images"]
+            yield from _root_volume(settings, described[0], f"base image {base}") if described else ()
     found = {image.parameter: _parameter(image.parameter, clients) for image in needed}
     lacking = [name for name, image_id in found.items() if image_id is None]
     for name in lacking:
@@ -157,25 +163,25 @@ def _image(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
         return
     for image_id in found.values():
         described = clients("ec2").describe_images(ImageIds=[image_id])["Images"][0]
-        yield from _root_volume(settings, described, str(release))
+        yield from _root_volume(settings, described, f"release {release}")
 
 
-def _root_volume(settings: FleetSettings, image: dict[str, Any], release: str) -> Iterator[Finding]:
+def _root_volume(settings: FleetSettings, image: dict[str, Any], named: str) -> Iterator[Finding]:
     devices = {each["DeviceName"]: each.get("Ebs", {}) for each in image.get("BlockDeviceMappings", [])}
     gib = devices.get(image.get("RootDeviceName", ""), {}).get("VolumeSize", 0)
-    smallest = min(volume_gib(group) for group in settings.groups)
+    smallest = min(volume_gib(settings, group) for group in settings.groups)
     if image.get("State", "available") != "available":
-        yield Finding(Verdict.LACKS, f"{release} is {image['State']}", "wait for it, or bake another")
+        yield Finding(Verdict.LACKS, f"{named} is {image['State']}", "wait for it, or bake another")
     elif gib > smallest:
-        how = "bake on a smaller root, or raise infra/fleet/cost.py's volume_gib"
-        yield Finding(Verdict.LACKS, f"{release} has a root of {gib} GiB, and hosts get {smallest}", how)
+        how = f"machine_image.root_gib: {gib}"
+        yield Finding(Verdict.LACKS, f"{named} has a root of {gib} GiB, and hosts get {smallest}", how)
     else:
-        yield Finding(Verdict.GOOD, f"release {release}")
+        yield Finding(Verdict.GOOD, named)
 
 
 def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     """Yield a finding for each resource that the fleet file names and others created."""
-    ec2, access = clients("ec2"), settings.access
+    ec2, access, version = clients("ec2"), settings.access, None
     asked: list[tuple[str, Callable[[], Any]]] = []
     if gateway := access.transit_gateway:
         asked.append((gateway, lambda: ec2.describe_transit_gateways(TransitGatewayIds=[gateway])))
@@ -183,17 +189,21 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
         asked.append((peering, lambda: ec2.describe_vpc_peering_connections(VpcPeeringConnectionIds=[peering])))
     if settings.load_balancer.authentication.trust_bundle:
         account = clients("sts").get_caller_identity()["Account"]
-        bucket, key = settings.load_balancer.authentication.trusted(account)
+        bucket, key, version = settings.load_balancer.authentication.trusted(account)
         owned = {"Bucket": bucket, "Key": key, "ExpectedBucketOwner": account}  # else whoever took the name is trusted
         asked.append((f"s3://{bucket}/{key}", lambda: clients("s3").head_object(**owned)))
     if log_key := settings.log_key:
         asked.append((log_key, lambda: clients("kms").describe_key(KeyId=log_key)))
     for name, ask in asked:
         try:
-            ask()
+            newest = ask().get("VersionId")  # of a trust bundle, where its bucket keeps versions
         except ClientError as error:
             said = error.response["Error"].get("Message") or error.response["Error"]["Code"]
             yield Finding(Verdict.LACKS, f"{name}: {said}", "make it, or correct the fleet file")
+            continue
+        if newest and newest != version:
+            how = f"trust_bundle: s3://...?versionId={newest}, for else a deploy changes nothing"
+            yield Finding(Verdict.LACKS, f"{name}: the fleet file does not name the newest version", how)
         else:
             yield Finding(Verdict.GOOD, f"{name} is there")
 
@@ -218,10 +228,33 @@ def _capacity(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
 def _reservations(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     """Yield what EC2 holds reserved, once cells stand, beside what the fleet file reserves at this moment."""
     for holding in holdings(settings, clients, datetime.now(UTC)):
-        when = f"while {holding.event} is open" if holding.event else "outside events"
-        what = f"{holding.instance_type} in {holding.zone}: {holding.held} of {holding.wanted} reserved {when}"
+        of = f"{holding.held} of {holding.wanted} reserved while {holding.event} is open"
+        what = f"{holding.instance_type} in {holding.zone}: {of}"
         how = "docs/runbooks/reservations.md: EC2 refused to reserve them, or somebody changed the reservation"
         yield Finding(Verdict.GOOD, what) if holding.held >= holding.wanted else Finding(Verdict.LACKS, what, how)
+
+
+def _subscriptions(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    """Yield who would be told of pages and tickets, had they confirmed it; a first deploy makes the topics."""
+    ours = {f"peakplan-{settings.name}-{name}" for name in ("pages", "tickets")}
+    for page in clients("sns").get_paginator("list_subscriptions").paginate():
+        for each in page["Subscriptions"]:
+            waits = each["SubscriptionArn"] == "PendingConfirmation"
+            if waits and each["TopicArn"].rpartition(":")[2] in ours:
+                how = "confirm it by the link in its e-mail, or name a pager's https:// address, which needs no click"
+                yield Finding(Verdict.LACKS, f"{each['Endpoint']} has not confirmed its subscription", how)
+
+
+def _payer(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    """Yield whether the account may watch for unusual cost by tags, which a member of an organisation may not."""
+    if not settings.cost_anomalies:
+        return
+    organizations, pays = clients("organizations"), None
+    with suppress(organizations.exceptions.AWSOrganizationsNotInUseException):  # then it pays for itself
+        pays = organizations.describe_organization()["Organization"]["MasterAccountId"]
+    if pays not in (None, clients("sts").get_caller_identity()["Account"]):
+        how = f"cost_anomalies: false; account {pays}, which pays, can watch by the tag {TAG}"
+        yield Finding(Verdict.LACKS, "a member account cannot watch for unusual cost by tags", how)
 
 
 def _account(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
@@ -242,6 +275,8 @@ CHECKS: tuple[Check, ...] = (
     _quotas,
     _capacity,
     _reservations,
+    _subscriptions,
+    _payer,
 )
 
 

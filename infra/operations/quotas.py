@@ -17,7 +17,9 @@ from typing import Any
 from infra.fleet import addresses, sizing
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.cost import volume_gib
-from infra.fleet.replacement import stops
+from infra.fleet.images import images
+from infra.fleet.parts import Group
+from infra.fleet.replacement import FAST, stops
 from infra.fleet.reservations import reserved
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
@@ -75,16 +77,24 @@ def _instance_needs(settings: FleetSettings) -> Iterator[Need]:
     ):
         groups = [group for group in settings.groups if group.chip in chips]
         unfilled = [max((each.instances for each in reserved(settings, group)), default=0) for group in groups]
-        counted = [group.maximum + idle for group, idle in zip(groups, unfilled, strict=True)]
-        vcpus = sum(count * group.instance.vcpus for count, group in zip(counted, groups, strict=True)) * cells
+        counted = [max(group.maximum, _refreshing(settings, group)) for group in groups]
+        baked = [image.baked_on.instance.vcpus for image in images(settings) if image.baked_on in groups]
+        each = zip(groups, counted, unfilled, strict=True)
+        vcpus = sum((count + idle) * group.instance.vcpus for group, count, idle in each) * cells + sum(baked)
         if vcpus:
-            said = " + ".join(f"{cells} cells x {group.maximum} {group.instance_type}" for group in groups)
-            if any(unfilled):
-                said += f", and {sum(unfilled)} a cell that a lost zone leaves reserved"
+            kinds = [group.instance_type for group in groups]
+            said = " + ".join(f"{cells} cells x {count} {kind}" for count, kind in zip(counted, kinds, strict=True))
+            said += f", and {sum(unfilled)} a cell that a lost zone leaves reserved" if any(unfilled) else ""
+            said += ", and a bake" if baked else ""
             yield Need("ec2", code, name, vcpus, f"vCPUs of {said}", default)
-    tib = math.ceil(sum(group.maximum * volume_gib(group) for group in settings.groups) * cells / GIB_A_TIB)
+    tib = math.ceil(sum(group.maximum * volume_gib(settings, group) for group in settings.groups) * cells / GIB_A_TIB)
     disks = f"root volumes of {_hosts(settings)} instances, the warm pool's too"
     yield Need("ebs", "L-7A658B76", "Storage for General Purpose SSD (gp3) volumes, in TiB", tib, disks, 50)
+
+
+def _refreshing(settings: FleetSettings, group: Group) -> int:
+    """Return the instances of both releases while a cell at its ordinary floor goes back to the one before."""
+    return math.ceil(sizing.floor_for(settings, group) * FAST.max_healthy_percent / 100)
 
 
 def _balancer_needs(settings: FleetSettings) -> Iterator[Need]:

@@ -13,7 +13,7 @@ from typing import Any
 from infra.fleet.settings import FleetSettings
 from infra.operations.deployed_cell import Sleep, stack_of
 from infra.operations.rollout_marks import RolloutMarks
-from infra.operations.teardown import Teardown, cells_standing
+from infra.operations.teardown import Teardown, cancel_reservations, cells_standing
 
 # Names are answered for a minute, and balancers end callers' connections after ten (constructs/load_balancer.py).
 CALLERS_LEAVE_SECONDS = 11 * 60.0
@@ -41,6 +41,7 @@ class Retiring:
         for cell in self.cells:
             for kept in self.teardown.delete(stack_of(self.settings, cell)):
                 print(f"{cell}: kept {kept}", flush=True)
+        cancel_reservations(self.settings, self.teardown.clients("ec2"), self.cells)
         RolloutMarks(self.settings, self.teardown.clients("ssm")).delete(self.cells)
 
 

@@ -72,12 +72,11 @@ class Rollout:
                 raise
         if failed := [(cell, code) for cell, code in zip(others, codes, strict=True) if code]:
             return self._stopped_at(*failed[0])
-        names, alarms = OVER
-        if code := self._over(names):
-            return self._stopped_at(names, code)
-        self.retire()  # no name leads to these cells any more, and their alarms are still there
-        if code := self._over(alarms):
-            return self._stopped_at(alarms, code)
+        for stack in OVER:
+            if code := self._over(stack):
+                return self._stopped_at(stack, code)
+            if stack == OVER[0]:
+                self.retire()  # no name leads to these cells any more, and their alarms are still there
         self._note(self.state.finish)
         print(f"Every cell runs {release}")
         return 0

@@ -15,18 +15,17 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from infra.fleet.release_tags import FLEET
+from infra.fleet.parts import PART_TAG, TAG
 from infra.fleet.settings import FleetSettings
+from infra.operations.access import reject_all
 from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
-from infra.operations.deployed_cell import Sleep, stack_of, unprotect
+from infra.operations.deployed_cell import Sleep, described, protect_balancers, resources_of, stack_of
 from infra.operations.deployment_state import StateStore
 from infra.operations.outcomes_key import delete_key
 from infra.operations.rollout_marks import RolloutMarks
 
-OVER, UNDER = ("observability", "edge"), ("rollout", "image", "network")
+OVER, UNDER = ("spending", "observability", "edge"), ("rollout", "image", "network")
 RETAINED = ("Retain", "RetainExceptOnCreate")
 LIMIT_SECONDS = 2 * 3600.0  # a full group's instances drain and end within minutes
 
@@ -56,27 +55,27 @@ class Teardown:
     def delete(self, stack: str) -> list[Kept]:
         """Delete a stack, protected or not, and return what is kept of it. Raise TeardownError if that fails."""
         api = self.clients("cloudformation")
-        found = self._found(stack)
+        found = described(stack, api)
         if found is None:
             return []
         kept = list(self._retained(stack))
         print(f"Deleting {stack}", flush=True)
-        api.update_termination_protection(StackName=stack, EnableTerminationProtection=False)
-        unprotect(stack, api, self.clients("elbv2"))
+        for service in resources_of(stack, api, "AWS::EC2::VPCEndpointService"):
+            reject_all(service, self.clients("ec2"))
+        protected = bool(found.get("EnableTerminationProtection"))
+        self._protect(stack, on=False)
         api.delete_stack(StackName=stack)
         status = self._settled(str(found["StackId"]))
         if status != "DELETE_COMPLETE":
+            if protected:  # what is left serves, perhaps
+                self._protect(stack, on=True)
             raise TeardownError(f"{stack} is {status}: {self._reason(stack)}. Mend that, and run this again")
         return kept
 
-    def _found(self, stack: str) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = self.clients("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
-        except ClientError as error:
-            if "does not exist" in str(error):
-                return None
-            raise
-        return found
+    def _protect(self, stack: str, *, on: bool) -> None:
+        api = self.clients("cloudformation")
+        api.update_termination_protection(StackName=stack, EnableTerminationProtection=on)
+        protect_balancers(stack, api, self.clients("elbv2"), on=on)
 
     def _retained(self, stack: str) -> Iterator[Kept]:
         api = self.clients("cloudformation")
@@ -91,7 +90,7 @@ class Teardown:
     def _settled(self, stack_id: str) -> str:
         end = time.monotonic() + LIMIT_SECONDS
         while True:
-            found = self._found(stack_id)
+            found = described(stack_id, self.clients("cloudformation"))
             status = "DELETE_COMPLETE" if found is None else str(found["StackStatus"])
             if not status.endswith("_IN_PROGRESS"):
                 return status
@@ -103,6 +102,20 @@ class Teardown:
         events = self.clients("cloudformation").describe_stack_events(StackName=stack)["StackEvents"]
         reasons = (event.get("ResourceStatusReason") for event in events if "FAILED" in event["ResourceStatus"])
         return str(next(filter(None, reasons), "see its events in CloudFormation"))
+
+
+def reservations_of(settings: FleetSettings, ec2: Any, cells: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the capacity that is reserved for cells now; their stacks do not have it (constructs/reservations.py)."""
+    asked = {f"tag:{TAG}": [settings.name], f"tag:{PART_TAG}": list(cells), "state": ["active", "pending"]}
+    filters = [{"Name": name, "Values": values} for name, values in asked.items()]
+    pages = ec2.get_paginator("describe_capacity_reservations").paginate(Filters=filters)
+    return [each for page in pages for each in page["CapacityReservations"]]
+
+
+def cancel_reservations(settings: FleetSettings, ec2: Any, cells: Sequence[str]) -> None:
+    """Give back what is reserved for cells that are gone."""
+    for each in reservations_of(settings, ec2, cells) if cells else []:
+        ec2.cancel_capacity_reservation(CapacityReservationId=each["CapacityReservationId"])
 
 
 def cells_standing(settings: FleetSettings, cloudformation: Any) -> list[str]:
@@ -124,11 +137,12 @@ def destroy(settings: FleetSettings, clients: Clients, sleep: Sleep = time.sleep
         teardown = Teardown(clients, sleep)
         cells = cells_standing(settings, clients("cloudformation"))
         kept = [each for part in (*OVER, *cells, *UNDER) for each in teardown.delete(stack_of(settings, part))]
+        cancel_reservations(settings, clients("ec2"), cells)
         with suppress(ssm.exceptions.ParameterNotFound):
             ssm.delete_parameter(Name=StateStore(settings, ssm).name)
         RolloutMarks(settings, ssm).delete((*OVER, *cells, *settings.cell_names))
         delete_key(settings, ssm)
-    ours = [{"Name": f"tag:{FLEET}", "Values": [settings.name]}]
+    ours = [{"Name": f"tag:{TAG}", "Values": [settings.name]}]
     images = clients("ec2").describe_images(Owners=["self"], Filters=ours)["Images"]
     return kept + [Kept("AWS::EC2::Image", image["ImageId"]) for image in images]
 

@@ -79,9 +79,8 @@ def handler(event: Mapping[str, Any], context: object) -> dict[str, float]:
         print(f"{-wait:.0f} s too late for a minute: nothing is sent")
         return {"Sent": 0}
     made = shots(event, _questions())
-    generator = LoadGenerator(
-        os.environ["URL"], timeout=_ANSWER_SECONDS, token=os.environ.get("TOKEN", ""), trust=_trust()
-    )
+    token = _secret() if os.environ.get("METHOD") == "jwt" else ""
+    generator = LoadGenerator(os.environ["URL"], timeout=_ANSWER_SECONDS, token=token, trust=_trust())
     time.sleep(max(event["starts_at"] - time.time(), 0))
     found = counted(asyncio.run(generator.fire(made)))
     print(json.dumps(_embedded(found)))
@@ -115,14 +114,22 @@ def _questions() -> list[str]:
 
 @cache
 def _trust() -> ssl.SSLContext | None:
-    """Return what verifies the fleet and, by the certificate of CLIENT_PEM, this caller; None without TLS."""
+    """Return what verifies the fleet and, by a certificate with its key, this caller; None without TLS."""
     if not os.environ["URL"].startswith("https:"):
         return None
     authority = _FOLDER / _AUTHORITY
     trust = ssl.create_default_context(cafile=str(authority) if authority.is_file() else None)
-    if pem := os.environ.get("CLIENT_PEM"):
+    if os.environ.get("METHOD") == "mtls":
         path = Path("/tmp/client.pem")  # the one place that a function may write to
         path.touch(mode=0o600)
-        path.write_text(pem, encoding="ascii")
+        path.write_text(_secret(), encoding="ascii")
         trust.load_cert_chain(path)
     return trust
+
+
+@cache
+def _secret() -> str:
+    """Return the caller's token, or its certificate and key: of the secret that IDENTITY names."""
+    import boto3  # Lambda's Python brings it
+
+    return str(boto3.client("secretsmanager").get_secret_value(SecretId=os.environ["IDENTITY"])["SecretString"])

@@ -25,7 +25,6 @@ from peakplan_client.plan import Answer
 
 from benchmarks.retrieval import Case, read_cases
 from rehearsal.shoppers.behaviour import ClickModel, Effects, Visit, visit
-from service.settings import Settings
 
 EXPERIMENT = "seeded"
 ARMS = ("control", "treatment")
@@ -129,7 +128,7 @@ def _event(name: str, query_id: str, **attributes: Any) -> dict[str, Any]:
 
 async def shop(url: str, shoppers: int, at_once: int, how: Shopping) -> dict[str, dict[str, int]]:
     """Let so many shoppers come, a few at once; return what each arm's did."""
-    cases = read_cases(list(catalogue.read(catalogue.fetch(Settings().cache_dir))))
+    cases = read_cases(list(catalogue.read()))
     places = asyncio.Semaphore(at_once)
     async with AsyncClient(url) as client, httpx.AsyncClient(base_url=url, timeout=_TIMEOUT_SECONDS) as http:
         crowd = Shoppers(client, http, cases, how)

@@ -1,6 +1,5 @@
 """The application: its parts and how they are wired. `service/__main__.py` starts and stops them."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -44,6 +43,7 @@ from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.gateway.request_queue import CapacityError
+from service.gateway.turns import Places
 from service.planner.caching import CachingPlanner
 from service.planner.elasticache_token import ElastiCacheTokens
 from service.planner.fallback.making.plans import plan_by_rule
@@ -140,7 +140,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         pool=pool,
         planner=caching,
         batches=batches,
-        batch_places=asyncio.Semaphore(pool.replica_count),
+        batch_places=Places(pool.replica_count),
         readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
         drain=drain,
         load_shedder=LoadShedder(settings.queue.backlog_ms / 1000, most_bytes=settings.http.max_memory_mb * 2**20),
@@ -155,7 +155,6 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         deadline_ms=settings.deadline_ms,
         deadline_watch=DeadlineWatch(pool, settings.deadline_ms),
         trace_seconds=settings.trace_deadline_ms / 1000,
-        speculation="draft" if settings.strategy == "draft" else "medusa",
         shared_memory=shared,
         tracer=tracer,
         outcomes=outcome_log(settings),

@@ -83,15 +83,16 @@ router = APIRouter()
 async def plans(body: PlansRequest, request: Request, use: Use) -> Response:
     """Plan many questions, for offline jobs: on replicas that no shopper needs, each within its own deadline."""
     request_id = request.state.request_id
-    if not use.load_shedder.is_open or use.batching.locked():
+    batch = _Batch(body.requests, request.scope, use)
+    if not use.load_shedder.is_open or not use.batch_room.enter(batch.client, batch.give_way):
         detail = "This host has as much to do as it can now. A batch can wait: try again in a second."
         return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
-    batch = _Batch(body.requests, request.scope, use)
-    async with use.batching:
-        try:
-            parts = await unless_client_leaves(request.receive, batch.answers())
-        except ClientLeftError:
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+    try:
+        parts = await unless_client_leaves(request.receive, batch.answers())
+    except ClientLeftError:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    finally:
+        use.batch_room.leave(batch.client, batch.give_way)
     request.scope["state"]["log"] |= {"requests": len(parts), **batch.counts}
     whole = b'{"request_id":%b,"answers":[%b]}' % (json.dumps(request_id).encode(), b",".join(parts))
     return Response(whole, media_type="application/json")
@@ -102,7 +103,14 @@ class _Batch:
 
     def __init__(self, requests: Sequence[BatchedRequest | dict[str, Any]], scope: Scope, use: Services) -> None:
         self._requests, self._state, self._use = requests, scope["state"], use
+        self._tasks: dict[int, asyncio.Task[bytes]] = {}  # by the number of the request
+        self.client = self._state.get("client", "")
         self.counts: Counter[str] = Counter()
+
+    def give_way(self) -> None:
+        """Plan no more questions; the plans that are made are answered."""
+        for task in self._tasks.values():
+            task.cancel()
 
     async def answers(self) -> list[bytes]:
         """Return every answer as JSON, in the order of the requests; those with the least time come first."""
@@ -111,18 +119,23 @@ class _Batch:
             granted = self._state["grant"](granted)
         order = sorted(range(len(self._requests)), key=lambda number: _deadline_ms(self._requests[number]))
         async with asyncio.TaskGroup() as group:
-            tasks = {
+            self._tasks = {
                 number: group.create_task(self._answer(self._requests[number], is_granted=place <= granted))
                 for place, number in enumerate(order)
             }
-        return [tasks[number].result() for number in range(len(tasks))]
+        ended = [self._tasks[number] for number in range(len(order))]
+        return [self._gave_way() if task.cancelled() else task.result() for task in ended]
+
+    def _gave_way(self) -> bytes:
+        detail = "You hold more batches than others, who needed the room of this one. Send this again in a second."
+        return self._problem(problem_response(self._use.request_ids.new(), 503, detail))
 
     async def _answer(self, given: BatchedRequest | dict[str, Any], *, is_granted: bool) -> bytes:
         request_id = self._use.request_ids.new()
         if not is_granted:
             detail = "You sent more requests than you may in a second. Send this one again in a second."
             return self._problem(problem_response(request_id, 429, detail))
-        async with self._use.batch_places:
+        async with self._use.batch_places.place(self.client):
             try:
                 request = given if isinstance(given, BatchedRequest) else BatchedRequest.model_validate(given)
                 planned = await self._charged(request, request_id)
@@ -144,7 +157,7 @@ class _Batch:
         try:
             return await metered
         finally:
-            self._use.pool.worked(self._state.get("client", ""), metered.seconds)
+            self._use.pool.worked(self.client, metered.seconds)
 
     async def _planned(self, request: BatchedRequest, request_id: str) -> Planned | None:
         """Return the plan of one question; None where this host has no time for it."""
@@ -168,9 +181,9 @@ class _Batch:
         """Read a long question, which counts as several, between those of shoppers: all batches wait for it."""
         if "charge" in self._state:
             self._state["charge"](task.question.weight - 1)
-        client, latest = self._state.get("client", ""), task.deadline or 0.0
+        work = partial(self._use.batches.plan_at_once, task)
         try:
-            return await self._use.turns.take(client, partial(self._use.batches.plan_at_once, task), latest)
+            return await self._use.turns.take(self.client, work, task.deadline or 0.0)
         except CapacityError as refusal:
             return self._use.batches.plan_briefly(task, refusal)
 

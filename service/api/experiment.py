@@ -81,8 +81,6 @@ class Experiment:
         missed = bool(self._served) and arm not in self._served
         planners = None if missed else _PLANNERS.get(arm)
         cached_for = arm if self._are_cached_apart else ""
-        if (shop := self.shops.get(arm)) is not None:
-            cached_for = f"{arm} {shop.digest}"  # what another content of the folder led to is not found
         return Exposure(self._name, arm, self._sessions.hashed(caller, shopper), planners, missed, cached_for)
 
     def reading(self, exposure: Exposure) -> AbstractContextManager[None]:

@@ -170,7 +170,6 @@ class Decoding(BaseModel):
     steps: list[TraceStep]
     milliseconds: float
     usage: Usage
-    draft_forwards: int = Field(description="Of a draft model, beside the steps of the model itself.")
     tokens_per_step: float
 
     @classmethod
@@ -181,7 +180,6 @@ class Decoding(BaseModel):
             steps=result.steps,
             milliseconds=milliseconds(result.seconds),
             usage=Usage.of(result),
-            draft_forwards=result.draft_forwards,
             tokens_per_step=round(result.plan_tokens / max(result.forwards, 1), 3),
         )
 
@@ -190,12 +188,11 @@ _TRACE_REASON = "fault: the planner itself failed at this question; the steps ar
 
 
 class TraceAnswer(BaseModel):
-    """The same question decoded twice on one replica: greedily, and as the service speculates."""
+    """The same question decoded twice on one replica: with Medusa heads, and greedily."""
 
     request_id: str
     question: str
-    medusa: Decoding | None = None
-    draft: Decoding | None = Field(default=None, description="Instead of `medusa` where the strategy is a draft's.")
+    medusa: Decoding
     greedy: Decoding
     reason: Annotated[DegradedReason | None, Field(description=_TRACE_REASON)] = None
 

@@ -8,6 +8,7 @@ from functools import partial
 from service.engines.protocol import Engine, EngineError
 from service.engines.worker.messages import ModelSource
 from service.gateway.pool import ReplicaPool
+from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 
@@ -69,19 +70,30 @@ class Reloader:
         while True:
             await asyncio.sleep(seconds)
             if self._pool.usable_count < self._pool.replica_count and (self._task is None or self._task.done()):
-                found = (await asyncio.to_thread(self._find)).version
-                if found not in (self._pool.version, tried):
+                found = await self._version()
+                if found not in (self._pool.version, tried, ""):
                     tried = found
                     logger.warning("the model's files have changed, and replicas are missing: reloading")
                     self.request()
 
+    async def _version(self) -> str:
+        """Return the version of the files as they are; "" where they cannot be read now."""
+        try:
+            return (await asyncio.to_thread(self._find)).version
+        except Exception as error:
+            logger.warning("the model's files cannot be read", extra={"reason": type(error).__name__})
+            return ""
+
     async def _reload(self) -> None:
         try:
-            source, adopt = await asyncio.to_thread(self._find), self._read()
+            source, adopt = await asyncio.to_thread(self._find), await asyncio.to_thread(self._read)
             logger.info("reloading", extra={"version": source.version})
             await self._pool.reload(partial(self._make_engine, source), source.version)
         except EngineError as error:
             logger.error("reload failed: the old model stays", extra={"reason": str(error)})
+            raise
+        except Exception as fault:  # a bug of ours, that nobody might wait for
+            logger.error("reload failed: the old model stays", extra={"exception": error_location(fault)})
             raise
         adopt()
         logger.info("reloaded", extra={"version": source.version})

@@ -145,7 +145,7 @@ def _left(headers: Mapping[bytes, bytes]) -> float:
 
 @router.post("/trace", response_model=TraceAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
 async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
-    """Decode a question twice, speculating and greedily, and show each step: one at a time, while no plan waits.
+    """Decode a question twice, with Medusa heads and greedily, and show each step: one at a time, while no plan waits.
 
     Ignores `deadline_ms`.
     """
@@ -169,14 +169,13 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
         tell_fault(render_prompt(question), fault)
         use.observer.faulted(request.scope)
         return bug_response(request_id)
-    speculated, greedy = (Decoding.of(each.plan, each.result) for each in traced if each.result is not None)
+    medusa, greedy = (Decoding.of(each.plan, each.result) for each in traced if each.result is not None)
     if traced[0].reason == "fault":
         use.observer.faulted(request.scope)
     answer = TraceAnswer(
         request_id=request_id,
         question=question.text,
-        medusa=speculated if use.speculation == "medusa" else None,
-        draft=speculated if use.speculation == "draft" else None,
+        medusa=medusa,
         greedy=greedy,
         reason=traced[0].reason,
     )
@@ -205,7 +204,7 @@ async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response
 
 
 async def _decode_twice(use: Services, question: Question, client: str) -> list[Planned]:
-    """Decode with the speculation of the settings, then greedily. Raises EngineError, PlanTextError.
+    """Decode with Medusa heads, then greedily. Raises EngineError, PlanTextError.
 
     Where our own code fails at completing them, the decodings are there all the same, with the plan that `/plan` gives.
     """
@@ -223,7 +222,7 @@ async def _decode_twice(use: Services, question: Question, client: str) -> list[
         return await planner.draft(task, strategy=strategy, trace=True)
 
     async with use.tracing:
-        drafts = [await decode(use.speculation), await decode("autoregressive")]
+        drafts = [await decode("medusa"), await decode("autoregressive")]
     if len({drafted.result.model_version for drafted in drafts}) > 1:
         raise CapacityError("the model was replaced meanwhile", "engine")
     try:

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -19,16 +18,15 @@ from service.api.reload import Reloader
 from service.api.request_ids import RequestIds
 from service.api.shop import SampleShop
 from service.events.keeper import EventKeeper
+from service.gateway.batch_room import BatchRoom
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
-from service.gateway.turns import CostlyTurns
+from service.gateway.turns import CostlyTurns, Places
 from service.planner.caching import CachingPlanner
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.telemetry.metrics import Metrics, write_to_stdout
 from service.telemetry.traces import Tracer
-
-MOST_BATCHES = 8  # at the same time: each holds its questions and answers in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Services:
     observer: Observer
     reloader: Reloader
     batches: CachingPlanner  # plans on replicas that nobody else needs
-    batch_places: asyncio.Semaphore  # as many of their questions are planned at the same time
+    batch_places: Places  # as many of their questions are planned at the same time
     deadline_ms: int  # for requests without one
     deadline_watch: DeadlineWatch
     trace_seconds: float
@@ -52,9 +50,8 @@ class Services:
     request_ids: RequestIds = field(default_factory=RequestIds)
     turns: CostlyTurns = field(default_factory=CostlyTurns)
     tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
-    batching: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MOST_BATCHES))
+    batch_room: BatchRoom = field(default_factory=BatchRoom)
     batch_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     outcomes: OutcomeLog | None = None

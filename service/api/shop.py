@@ -58,7 +58,8 @@ class Drafted(Hit):
 class ShopAnswer(BaseModel):
     """Products, best first, and what of the plan the catalogue cannot tell; `reason` says why there are none.
 
-    `nothing`: none found by the plan is of the kind that it names; `nearest` are the shop's kinds that come nearest.
+    `missing` are the kinds of things asked for that nothing found by the plan is said to be; `nothing`: all of them,
+    and `nearest` are the shop's kinds that come nearest.
     """
 
     by_plan: list[Hit] = []
@@ -67,6 +68,7 @@ class ShopAnswer(BaseModel):
     counted: bool = Field(default=False, description="whether clicks in the one list are kept")
     notes: list[str] = []
     nothing: bool = False
+    missing: list[str] = []
     nearest: list[str] = []
     reason: str | None = None
     is_fault: bool = Field(default=False, exclude=True)
@@ -97,7 +99,7 @@ class Option(Hit):
 
 
 class Options(BaseModel):
-    """The first options, best first, with `notes`, `nothing`, `nearest` and `reason` as in a search of the shop.
+    """The first options, best first; `notes` to `reason` as in a search of the shop.
 
     `milliseconds` is the time from the request's first byte to them.
     """
@@ -105,6 +107,7 @@ class Options(BaseModel):
     options: list[Option] = []
     notes: list[str] = []
     nothing: bool = False
+    missing: list[str] = []
     nearest: list[str] = []
     reason: str | None = None
     milliseconds: float = 0.0
@@ -132,8 +135,8 @@ class SampleShop:
         self._opening: asyncio.Future[Any] | None = None
 
     async def open_ahead(self) -> None:
-        """Open the shop before the first search, where nothing has to be downloaded for it."""
-        if self._is_on and await asyncio.to_thread(self._is_at_hand):
+        """Open the shop before the first search."""
+        if self._is_on:
             with contextlib.suppress(_NoAnswerError):  # the first search says why
                 await self._opened()
 
@@ -183,6 +186,7 @@ class SampleShop:
             options=[Option.of(each) for each in findings.options(0, FIRST_OPTIONS)],
             notes=list(found.notes),
             nothing=found.nothing,
+            missing=list(found.missing),
             nearest=list(found.nearest),
         )
 
@@ -198,6 +202,7 @@ class SampleShop:
             interleaved=_drafted(*hits, seed=asked.request_id) if asked.request_id else [],
             notes=list(found.notes),
             nothing=found.nothing,
+            missing=list(found.missing),
             nearest=list(found.nearest),
         )
 
@@ -237,14 +242,6 @@ class SampleShop:
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
             self._opening.add_done_callback(self._has_opened)
         await asyncio.shield(self._opening)
-
-    def _is_at_hand(self) -> bool:
-        if self._url is not None:
-            return True
-        try:
-            return import_module("peakplan_client.catalogue").at_hand(self._cache_dir) is not None
-        except ImportError:
-            return False
 
     def _open(self) -> Any:
         def opened(_: Any) -> Any:

@@ -12,7 +12,6 @@ from service.planner.shop.lexicon import Lexicon
 from service.settings import Settings
 
 logger = logging.getLogger(__name__)
-_MAPPED = (".marisa", ".npy")  # files that are mapped into memory; a folder's others are for people and importers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,5 @@ def _read(path: Path, setting: str) -> Lexicon:
         shop = ShopFolder.load(path)
     except ShopFolderError as error:
         raise EngineUnavailableError(f"{setting}: {error}") from error
-    megabytes = round(sum(file.stat().st_size for file in path.iterdir() if file.suffix in _MAPPED) / 1e6, 1)
-    logger.info("shop", extra={"folder": str(path), "version": shop.digest, "mapped_megabytes": megabytes})
+    logger.info("shop", extra={"folder": str(path), "version": shop.digest, "megabytes": round(shop.size / 1e6, 1)})
     return shop.lexicon

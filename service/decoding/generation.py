@@ -179,7 +179,6 @@ class RunningGeneration:
         assert self.stop_reason is not None, "it goes on"
         self.statistics.plan_tokens = len(self.tokens)
         self.statistics.forced_tokens = len(self.tokens) - self.statistics.decisions
-        self.statistics.draft_forwards = self.proposer.draft_forwards
         return Generation(self.tokens, self.statistics, self.steps, self.stop_reason)
 
     def _why_stop(self) -> StopReason | None:

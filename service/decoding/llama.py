@@ -109,7 +109,7 @@ class Llama:
         padding = [(0, window.rows - window.count) for window in windows]
         tokens = torch.cat([F.pad(each.tokens, pad) for each, pad in zip(inputs, padding, strict=True)])
         positions = torch.cat([F.pad(each.positions, pad) for each, pad in zip(inputs, padding, strict=True)])
-        states = self.final_norm(self._run_layers(self.embed(tokens), positions, windows, range(len(self._layers))))
+        states = self._normed(self._run_layers(self.embed(tokens), positions, windows))
         parts = states.split_with_sizes([window.rows for window in windows])
         return [part[: window.count] for part, window in zip(parts, windows, strict=True)]
 
@@ -117,24 +117,13 @@ class Llama:
         """Return the first layer's input, [N, H]."""
         return self._embedding.index_select(0, tokens)
 
-    @torch.inference_mode()
-    def run_layers(
-        self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range, mask: Tensor | None = None
-    ) -> Tensor:
-        """Run `hidden` [N, H] through consecutive layers, writing their keys and values; else as in `forward`."""
-        window = self._window(cache, hidden.shape[0], mask)
-        padding = window.rows - window.count
-        hidden, positions = F.pad(hidden, (0, 0, 0, padding)), F.pad(positions, (0, padding))
-        return self._run_layers(hidden, positions, [window], layers)[: window.count]
-
-    def _run_layers(self, hidden: Tensor, positions: Tensor, windows: Sequence[_Window], layers: range) -> Tensor:
-        """Run the rows of several windows, one window's after another's, through consecutive layers."""
+    def _run_layers(self, hidden: Tensor, positions: Tensor, windows: Sequence[_Window]) -> Tensor:
+        """Run the rows of several windows, one window's after another's, through the layers."""
         cosine, sine = self._rotation(positions)
         rows = [window.rows for window in windows]
-        for index in layers:
+        for index, layer in enumerate(self._layers):
             if self._interruption():
                 raise ForwardStoppedError
-            layer = self._layers[index]
             qkv = self._complete_heads(layer, layer.qkv(self._normalise(hidden)))
             query, fresh = self._rotate(qkv, (cosine, sine) if layer.rotates else None)
             attended = []
@@ -151,8 +140,7 @@ class Llama:
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
         return hidden
 
-    def final_norm(self, hidden: Tensor) -> Tensor:
-        """Apply the final norm to states [N, H]."""
+    def _normed(self, hidden: Tensor) -> Tensor:
         return F.rms_norm(hidden, self._norm.shape, self._norm, self.config.rms_norm_eps)
 
     def linear(self, weight: Tensor) -> Linear:

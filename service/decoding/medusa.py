@@ -3,7 +3,7 @@
 import math
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,6 @@ class MedusaProposer:
 
     target: HeadsOfTarget
     shape: MedusaTree
-    draft_forwards: ClassVar[int] = 0  # the heads run with the target
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         if not tree.start:

@@ -116,35 +116,6 @@ class NativeLlama:
         """Return the first layer's input, [N, H] float32."""
         return F.embedding(tokens, self._embedding).float()
 
-    @torch.inference_mode()
-    def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
-        """Run a chain's `hidden` [N, H], which is overwritten, through consecutive layers; see `Llama.run_layers`."""
-        count = hidden.shape[0]
-        _refuse_overflow(cache, count)
-        hidden = self._padded(hidden)
-        rotary = self._rotary.index_select(0, positions)  # [N, 2, head_dim]
-        mask = _mask(None, count)
-        failed = self._library.peakplan_run_layers(
-            self._model,
-            hidden.data_ptr(),
-            count,
-            rotary.data_ptr(),
-            mask.data_ptr(),
-            cache.data.data_ptr(),
-            cache.capacity,
-            cache.length,
-            layers.start,
-            layers.stop,
-        )
-        _refuse_unfinished(failed, count)
-        return self._cut(hidden)
-
-    def final_norm(self, hidden: Tensor) -> Tensor:
-        """Apply the final norm to states [N, H]."""
-        normal = self._padded(hidden).clone(memory_format=torch.contiguous_format)
-        self._library.peakplan_normalise(self._model, normal.data_ptr(), normal.shape[0])
-        return self._cut(normal)
-
     def linear(self, weight: Tensor) -> Linear:
         """Return a product with another weight [out, in], such as the heads', computed as this model's own are."""
         return NativeLinear(weight, self._library)

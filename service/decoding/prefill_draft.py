@@ -45,10 +45,6 @@ class PrefillProposer:
     draft: PrefillDraft
     then: Proposer
 
-    @property
-    def draft_forwards(self) -> int:
-        return self.then.draft_forwards
-
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         if tree.start:
             self.then.propose(tree, grammar, budget)

@@ -28,10 +28,6 @@ class PromptCopyProposer:
         for position, token in enumerate(self._prompt[:-1]):
             self._after.setdefault(token, []).append(position + 1)
 
-    @property
-    def draft_forwards(self) -> int:
-        return self._then.draft_forwards
-
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         self._then.propose(tree, grammar, budget)
         if not tree.start:  # the prompt is being read; the text that could repeat it has not begun

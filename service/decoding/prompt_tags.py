@@ -223,10 +223,6 @@ class PromptTagsProposer:
         self._prompt, self._tagger, self._states, self._then, self._leaves = prompt, tagger, states, then, leaves
         self._tagged: TaggedPrompt | None = None
 
-    @property
-    def draft_forwards(self) -> int:
-        return self._then.draft_forwards
-
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         tagged = self._read() if tree.start else None
         place = None if tagged is None else tagged.walk(Place(), tree.text)

@@ -1,9 +1,9 @@
 """Proposers: they attach drafted guesses to the tokens that a forward has to read anyway.
 
 A proposer decides how fast tokens come and never which: `verification.py` keeps what the model would have chosen.
-Besides `NoProposer` there are five: Medusa heads (`medusa.py`), a draft model (`draft_model.py`), while the prompt is
-read usual beginnings of answers (`prefill_draft.py`), once it was read what its states say of the whole answer
-(`prompt_tags.py`), and below any of them what the prompt says (`prompt_copy.py`).
+Besides `NoProposer` there are four: Medusa heads (`medusa.py`), while the prompt is read usual beginnings of answers
+(`prefill_draft.py`), once it was read what its states say of the whole answer (`prompt_tags.py`), and below any of them
+what the prompt says (`prompt_copy.py`).
 """
 
 import math
@@ -31,11 +31,6 @@ class Budget(NamedTuple):
 class Proposer(Protocol):
     """The source of drafts for one generation."""
 
-    @property
-    def draft_forwards(self) -> int:
-        """Number of forwards of a draft model so far."""
-        ...
-
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         """Add guesses, or none, below the root of `tree`, where the grammar stands; the grammar is left unmoved."""
         ...
@@ -43,8 +38,6 @@ class Proposer(Protocol):
 
 class NoProposer:
     """Autoregressive decoding without a draft."""
-
-    draft_forwards = 0
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         """Leave the tree as it is."""

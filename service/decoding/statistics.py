@@ -40,10 +40,9 @@ class TraceStep:
 class Statistics:
     """Counts of one generation: `plan_tokens` = `decisions` + `forced_tokens`.
 
-    A decision was a choice among several tokens; a forced token had no rival. `forwards` includes the prefill;
-    `draft_forwards` are a draft model's and counted separately. `accepted_per_step` has the number of tokens that each
-    forward produced (those forced right after the prompt count for the first); they add up to `plan_tokens`, unless all
-    is forced and nothing is forwarded.
+    A decision was a choice among several tokens; a forced token had no rival. `forwards` includes the prefill.
+    `accepted_per_step` has the number of tokens that each forward produced (those forced right after the prompt count
+    for the first); they add up to `plan_tokens`, unless all is forced and nothing is forwarded.
 
     What vLLM calls spec_decode: `drafts` forwards verified drafted tokens, `draft_tokens` of them, without those that
     the grammar forced. `accepted_by_position` has the drafts whose first, second ... guess in a row was accepted.
@@ -55,7 +54,6 @@ class Statistics:
     decisions: int = 0
     forced_tokens: int = 0
     accepted_per_step: list[int] = field(default_factory=list)
-    draft_forwards: int = 0
     drafts: int = 0
     draft_tokens: int = 0
     accepted_by_position: list[int] = field(default_factory=list)

@@ -18,7 +18,7 @@ from service.decoding.tree import TokenTree
 
 
 class Target(Protocol):
-    """The target model with the state of one generation: `LlamaTarget`, `EarlyExitTarget` or `CompiledTarget`."""
+    """The target model with the state of one generation: `LlamaTarget` or `CompiledTarget`."""
 
     @property
     def length(self) -> int:
@@ -59,7 +59,7 @@ class Target(Protocol):
 
 
 class CausalLM(Protocol):
-    """A causal language model that can read a tree of new positions, whole or between layers: Llama or NativeLlama."""
+    """A causal language model that can read a tree of new positions: Llama or NativeLlama."""
 
     @property
     def config(self) -> LlamaConfig: ...
@@ -96,14 +96,6 @@ class CausalLM(Protocol):
 
     def forward_batch(self, inputs: Sequence[ForwardInput]) -> list[Tensor]:
         """Do several forwards over caches of their own, at once where that is cheaper."""
-
-    def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
-        """Run `hidden` [N, H] of a chain, which may be overwritten, through more layers. Else as in `forward`."""
-        ...
-
-    def final_norm(self, hidden: Tensor) -> Tensor:
-        """Apply the final norm to states [N, H]."""
-        ...
 
     def linear(self, weight: Tensor) -> Linear: ...
 

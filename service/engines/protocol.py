@@ -68,7 +68,7 @@ class GenerationRequest:
 
 @dataclass(slots=True, kw_only=True)
 class GenerationResult:
-    """The result and cost of a generation. `forwards` includes the prefill; `draft_forwards` are a draft model's.
+    """The result and cost of a generation. `forwards` includes the prefill.
 
     Only the gateway modifies it: it adds how long the request waited, which replica answered, and with which model.
     During a rollout, two models answer side by side. `meaning` is what a kind head makes of the prompt, packed
@@ -90,7 +90,6 @@ class GenerationResult:
     model_id: str = ""
     model_version: str = ""
     replica: int = 0
-    draft_forwards: int = 0
     drafts: int = 0
     draft_tokens: int = 0
     accepted_by_position: list[int] = field(default_factory=list)

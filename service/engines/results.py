@@ -34,7 +34,6 @@ def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: flo
         forwards=statistics.forwards,
         decisions=statistics.decisions,
         forced_tokens=statistics.forced_tokens,
-        draft_forwards=statistics.draft_forwards,
         drafts=statistics.drafts,
         draft_tokens=statistics.draft_tokens,
         accepted_by_position=statistics.accepted_by_position,

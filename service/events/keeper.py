@@ -50,7 +50,7 @@ class Taken:
     repeated: int = 0
     refused: list[Refusal] = field(default_factory=list)
     written: "Future[bool] | None" = None
-    ids: list[bytes] = field(default_factory=list)
+    ids: dict[bytes, bytes] = field(default_factory=dict)  # of those kept, with a digest of their contents
     lines: list[bytes] = field(default_factory=list)
     room: dict[str, int] = field(default_factory=dict)  # by plan: how many more events it may have
     judged: int = 0
@@ -85,7 +85,7 @@ class EventKeeper:
         self._is_served, self._planned_in, self._count = is_served, planned_in, count
         self._left_out = _left_out(keeps_text)
         self.shipper: Shipper | None = None
-        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._seen: OrderedDict[bytes, bytes] = OrderedDict()  # the same of all lately
         self._plans: OrderedDict[tuple[str, str], _Plan] = OrderedDict()
 
     def take(self, events: Sequence[Happened], caller: str) -> Taken:
@@ -99,9 +99,13 @@ class EventKeeper:
         """Judge the next of a request's events."""
         now = round(time.time(), 3)
         for place, event in enumerate(events, taken.judged):
-            known = event_key(event, caller)
-            if known in self._seen or known in taken.ids:
+            known, contents = _identity(event, caller)
+            before = self._seen.get(known) or taken.ids.get(known)
+            if before == contents:
                 taken.repeated += 1
+                continue
+            if before is not None:
+                taken.refused.append(Refusal(place, "event_id", "is of another event of this plan already", 409))
                 continue
             if event.query_id not in taken.room:
                 taken.room[event.query_id] = MOST_OF_A_PLAN - self._events_of(event, caller)
@@ -110,7 +114,7 @@ class EventKeeper:
                 continue
             taken.room[event.query_id] -= 1
             taken.kept.append(event)
-            taken.ids.append(known)
+            taken.ids[known] = contents
             taken.lines.append(self._line(event, known, caller, now))
         taken.judged += len(events)
 
@@ -121,8 +125,8 @@ class EventKeeper:
 
     def wrote(self, taken: Taken, caller: str) -> None:
         """Note that the events are in a file: sent again, they are repetitions."""
-        for known, event in zip(taken.ids, taken.kept, strict=True):
-            self._seen[known] = None
+        self._seen |= taken.ids
+        for event in taken.kept:
             self._counted(event, self._plan(event, caller))
         self._count(KEPT, len(taken.kept), "")
         while len(self._seen) > _REMEMBERED_EVENTS:
@@ -199,8 +203,13 @@ def _left_out(keeps_text: bool) -> Mapping[str, Any]:
     return hidden | {"event_attributes": items}
 
 
-def event_key(event: Happened, caller: str) -> bytes:
-    """Return what tells whether two events are one: the shop's id of it, else its whole content."""
-    said = event.event_id or event.model_dump_json(exclude_none=True)
-    whole = f"{caller}\0{bool(event.event_id)}\0{said}"
-    return hashlib.blake2b(whole.encode(errors="replace"), digest_size=16).digest()
+def _identity(event: Happened, caller: str) -> tuple[bytes, bytes]:
+    """Return what tells whether two events are one, and a digest of their contents.
+
+    That is the shop's id of it, or else its contents; with the plan, whose id a stranger cannot guess, as it can the
+    shop's.
+    """
+    contents = event.model_dump_json(exclude_none=True)
+    whole = f"{caller}\0{event.query_id}\0{bool(event.event_id)}\0{event.event_id or contents}"
+    known, said = (hashlib.blake2b(text.encode(errors="replace"), digest_size=16) for text in (whole, contents))
+    return known.digest(), said.digest()

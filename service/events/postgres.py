@@ -14,7 +14,16 @@ _CONNECT_SECONDS = 5
 _TABLE = """
 CREATE TABLE IF NOT EXISTS peakplan_events (
   caller text NOT NULL, event_id text NOT NULL, received timestamptz NOT NULL, action_name text NOT NULL,
-  query_id text NOT NULL, client_id text, event jsonb NOT NULL, PRIMARY KEY (caller, event_id))
+  query_id text NOT NULL, client_id text, event jsonb NOT NULL, PRIMARY KEY (caller, query_id, event_id))
+"""
+# A table that was made before ids belonged to plans: a stranger's event would keep out another plan's.
+_REKEY = """
+DO $$ BEGIN
+  IF (SELECT cardinality(conkey) FROM pg_constraint
+      WHERE conrelid = 'peakplan_events'::regclass AND contype = 'p') = 2 THEN
+    ALTER TABLE peakplan_events DROP CONSTRAINT peakplan_events_pkey, ADD PRIMARY KEY (caller, query_id, event_id);
+  END IF;
+END $$
 """
 _INSERT = """
 INSERT INTO peakplan_events (caller, event_id, received, action_name, query_id, client_id, event)
@@ -50,6 +59,7 @@ class PostgresSink:
         if self._connection is None:
             self._connection = psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)
             self._connection.execute(_TABLE)
+            self._connection.execute(_REKEY)
         return self._connection
 
 

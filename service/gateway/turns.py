@@ -5,9 +5,10 @@ callers at once and over and over, would keep all others waiting for each of the
 """
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -16,18 +17,71 @@ from service.gateway.request_queue import CapacityError
 T = TypeVar("T")
 
 
+class _Line:
+    """Those who wait for a turn. Clients take turns, so that nobody has more of them for having more connections."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by client, whose is next first
+
+    async def wait(self, client: str, seconds: float | None, release: Callable[[], None]) -> None:
+        """Return in the client's turn; `release` it where that comes just as it gives up. Raises TimeoutError."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        try:
+            async with asyncio.timeout(seconds):
+                await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled():
+                release()
+            raise
+
+    def call_next(self) -> bool:
+        """Give the turn to the client whose last one was longest ago, past all who gave up; False where none waits."""
+        while self._waiting:
+            client, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[client] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return True
+        return False
+
+
+class Places:
+    """So many pieces of work at the same time, of clients that take turns."""
+
+    def __init__(self, count: int) -> None:
+        self._free, self._line = count, _Line()
+
+    @contextlib.asynccontextmanager
+    async def place(self, client: str) -> AsyncIterator[None]:
+        """Wait for a place, and have it meanwhile."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._line.wait(client, None, self._release)
+        try:
+            yield
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if not self._line.call_next():
+            self._free += 1
+
+
 class CostlyTurns:
     """Costly work is done one piece at a time, after what is ready by then, and as much time is left after each.
 
     That is time as everybody waits for it, and not the processor's: where others keep the processor, a piece of five
-    milliseconds lasts fifty, and five would leave next to nothing between two of them. Clients take turns, so that
-    nobody has more of them for having more connections.
+    milliseconds lasts fifty, and five would leave next to nothing between two of them. Clients take turns.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._is_taken = False
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by client, whose is next first
+        self._line = _Line()
 
     async def take(self, client: str, work: Callable[[], T], latest: float) -> T:
         """Return what the work does in its turn. Raises CapacityError where that has not come by `latest`.
@@ -48,29 +102,13 @@ class CostlyTurns:
         if not self._is_taken:
             self._is_taken = True
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(turn)
         try:
-            async with asyncio.timeout(max(latest - self._clock(), 0.0)):
-                await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled():  # it came just as who waited gave up
-                self._release()
-            if isinstance(error, TimeoutError):
-                raise CapacityError("too many long questions came before", "capacity") from None
-            raise
+            await self._line.wait(client, max(latest - self._clock(), 0.0), self._release)
+        except TimeoutError:
+            raise CapacityError("too many long questions came before", "capacity") from None
 
     def _release(self) -> None:
-        """Give the turn to the client whose last one was longest ago; whoever has given up is passed over."""
-        while self._waiting:
-            client, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[client] = turns
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._is_taken = False
+        self._is_taken = self._line.call_next()
 
 
 class Metered(Generic[T]):

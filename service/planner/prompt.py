@@ -6,6 +6,8 @@ goes on from that of the turn before.
 """
 
 import hashlib
+import json
+from dataclasses import fields
 from functools import cached_property
 from typing import Literal
 
@@ -14,6 +16,7 @@ from service.planner.fallback.reading.conversation import Conversation
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
+from service.planner.shop import current
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import Strategy
 
@@ -83,19 +86,17 @@ class PlanTask:
     def grammar(self) -> str:
         return plan_grammar(self.question, self.vocabulary)
 
-    @property
-    def _seen(self) -> str:
-        """The whole input of a model for this question."""
-        words = "\x1f".join(f"{word.utterance} {word.text}" for word in self.question.words)
-        return "\x1e".join((render_prompt(self.question), words))
-
     def key(self, version: str) -> str:
-        """Return the cache key: equal for questions of one arm that a model of this version answers alike."""
+        """Return the cache key: a digest of all that decides a plan by a model of this version.
+
+        It has every field of the question, as later code reads the letters' case and the locale, too.
+        """
         if version not in self._keys:
-            seen = "\x1e".join((*filter(None, [self.caller]), version, self._seen)).encode()
-            # Not among the words, which anybody can write.
-            arm = hashlib.blake2b(self.cached_for.encode(), digest_size=16).digest() if self.cached_for else b""
-            self._keys[version] = hashlib.blake2b(seen, digest_size=_KEY_BYTES, person=arm).hexdigest()
+            shop = current.lexicon()
+            asked = [getattr(self.question, field.name) for field in fields(self.question)]
+            decided_by = [version, self.vocabulary.digest, shop and shop.digest, self.caller, self.cached_for]
+            whole = json.dumps([*decided_by, self.prompt, asked])  # no text can look like the end of another in JSON
+            self._keys[version] = hashlib.blake2b(whole.encode(), digest_size=_KEY_BYTES).hexdigest()
         return self._keys[version]
 
     def request(self, strategy: Strategy, *, fast_forward: bool = True, trace: bool = False) -> GenerationRequest:

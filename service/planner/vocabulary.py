@@ -5,6 +5,7 @@ where a model decides, so each should be a single token of its tokenizer when it
 or a facet costs one decoding decision.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -185,6 +186,11 @@ class Vocabulary(BaseModel):
                 raise VocabularyError(
                     f"{path}: {place}: {word!r} is {count} tokens of this tokenizer; choose a word that is one"
                 )
+
+    @cached_property
+    def digest(self) -> str:
+        """Another for every other content."""
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=16).hexdigest()
 
     @cached_property
     def intent_of_word(self) -> dict[str, tuple[Mode, str]]:

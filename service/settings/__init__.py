@@ -78,9 +78,6 @@ class Settings(BaseSettings):
         "often the plans differ",
     )
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are identical")
-    draft_model_dir: Path | None = Field(
-        default=None, description="a smaller draft model for the strategy draft, instead of the model's first layers"
-    )
     replica_python: Path | None = Field(
         default=None, description="the Python interpreter for replica processes, if it differs from the gateway's"
     )
@@ -212,6 +209,11 @@ class Settings(BaseSettings):
                 "does. draft where it speculates with a draft model or EAGLE, medusa with Medusa heads, else "
                 "autoregressive"
             )
+        if self.engine != "openai" and self.strategy == "draft":
+            raise ValueError(
+                "PEAKPLAN_STRATEGY=draft says how a completions server decodes: it needs PEAKPLAN_ENGINE=openai. Other "
+                "engines draft with Medusa heads (medusa), or not at all (autoregressive)"
+            )
         return self
 
     @model_validator(mode="after")
@@ -230,11 +232,6 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"PEAKPLAN_BATCH_SIZE={self.batch_size} needs PEAKPLAN_ENGINE=torch or neuron: another server batches "
                 "by itself. There raise PEAKPLAN_REPLICAS"
-            )
-        if self.batch_size > 1 and self.strategy == "draft":
-            raise ValueError(
-                f"PEAKPLAN_BATCH_SIZE={self.batch_size} and PEAKPLAN_STRATEGY=draft contradict each other: a draft "
-                "model reads one request at a time. Use medusa or autoregressive"
             )
         return self
 
@@ -258,7 +255,6 @@ class Settings(BaseSettings):
             replica_python=self.replica_python and self.replica_python.absolute(),
             strategy=self.strategy,
             max_prompt_tokens=self.max_prompt_tokens,
-            draft_model_dir=self.draft_model_dir and self.draft_model_dir.absolute(),
             grace_seconds=self.queue.grace_seconds,
             kinds=self.shop_dir is not None or any(self.experiment.shop_dirs.values()),
             neuron=self.neuron.model_copy(update={"compiled_dir": compiled and compiled.absolute()}),

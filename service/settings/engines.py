@@ -101,7 +101,6 @@ class EngineConfig(BaseModel):
     threads: int = 1
     strategy: Strategy = "medusa"
     max_prompt_tokens: int = MAX_PROMPT_TOKENS
-    draft_model_dir: Path | None = None
     kernel: KernelChoice = "auto"
     replica_python: Path | None = None
     batch_size: int = 1

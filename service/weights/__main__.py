@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     taken.add_argument("--checkpoint", type=_path, required=True, help="a folder in Hugging Face's layout")
     taken.add_argument("--heads", type=_path, help="a file or folder of Medusa heads, in any layout")
     taken.add_argument("--tree", type=_path, help="a JSON list of choices")
-    taken.add_argument("--eagle", type=_path, help="a folder of an EAGLE-3 head, for the strategy draft")
+    taken.add_argument("--eagle", type=_path, help="a folder of an EAGLE-3 head, for exports to vLLM and NxDI")
     taken.add_argument(
         "--vocabulary",
         type=_path,

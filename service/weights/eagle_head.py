@@ -1,4 +1,4 @@
-"""EAGLE-3 heads as SafeAILab/EAGLE publishes them and vLLM, NxDI and speculators read them: read, checked, copied.
+"""EAGLE-3 heads as SafeAILab/EAGLE publishes them and vLLM, NxDI and speculators read them: checked and copied.
 
     eagle/config.json         of the head's one layer, as of a Llama's; draft_vocab_size; which states it reads
     eagle/model.safetensors   fc, midlayer.* (or layers.0.*), norm, lm_head; embed_tokens where it has its own
@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from service.decoding.eagle import LAYER, EagleHead
 from service.decoding.llama_config import LlamaConfig
 from service.weights.checkpoint import read_json
 from service.weights.head_layouts import load_tensors, save_tensors
 from service.weights.head_weights import LayoutError
 
 FOLDER = "eagle"  # in a model folder and in an export
+_LAYER = "midlayer."
 _FILE = "model.safetensors"
 _FILES = (_FILE, "pytorch_model.bin")
 _LAYERS = "eagle_aux_hidden_state_layer_ids"
@@ -42,8 +42,8 @@ _ELSEWHERE: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-def read_eagle_head(folder: Path, target: LlamaConfig) -> EagleHead:
-    """Read a head of a target. Raises LayoutError with what is missing, unknown here, or of another model."""
+def check_eagle_head(folder: Path, target: LlamaConfig) -> None:
+    """Check that a head is whole and of this target. Raises LayoutError with what is missing, unknown or another's."""
     path = folder / "config.json"
     config = read_json(path)
     try:
@@ -65,13 +65,11 @@ def read_eagle_head(folder: Path, target: LlamaConfig) -> EagleHead:
         )
     file = _file_in(folder)
     tensors = _named(load_tensors(file))
-    tokens = _tokens(tensors, target.vocab_size, file)
-    _check_shapes(tensors, layer, len(layers), len(tokens), file)
-    return EagleHead(layer, tensors, tuple(layers), tokens, bool(config.get("norm_before_residual")))
+    _check_shapes(tensors, layer, len(layers), _drafted(tensors, target.vocab_size, file), file)
 
 
 def copy_eagle_head(source: Path, folder: Path) -> None:
-    """Put a head that `read_eagle_head` took into the new `folder`, its tensors' names and bits as they are."""
+    """Put a head that `check_eagle_head` took into the new `folder`, its tensors' names and bits as they are."""
     folder.mkdir(parents=True)
     shutil.copyfile(source / "config.json", folder / "config.json")
     file = _file_in(source)
@@ -95,16 +93,16 @@ def _layer(config: Mapping[str, Any]) -> LlamaConfig:
     """Return the layer's architecture. Raises KeyError or ValueError, naming what is missing or unknown here."""
     for name, neutral in _ELSEWHERE.items():
         if (value := _said(config, name)) is not None and value not in neutral:
-            raise ValueError(f"EAGLE-3 heads with {name} ({value!r}) are not served")
+            raise ValueError(f"EAGLE-3 heads with {name} ({value!r}) are not taken")
     described: Mapping[str, Any] = config.get("transformer_layer_config") or config  # speculators' form has it inside
     layer = LlamaConfig.from_dict(described)
     if layer.num_layers != 1:
-        raise ValueError(f"EAGLE-3 heads of {layer.num_layers} layers are not served; those of one are")
+        raise ValueError(f"EAGLE-3 heads of {layer.num_layers} layers are not taken; those of one are")
     if layer.qkv_bias or layer.output_bias or layer.qk_norm:
-        raise ValueError("EAGLE-3 heads whose attention has biases or norms are not served")
+        raise ValueError("EAGLE-3 heads whose attention has biases or norms are not taken")
     wide = config.get("target_hidden_size") or layer.hidden_size
     if wide != layer.hidden_size:
-        raise ValueError(f"an EAGLE-3 head of width {layer.hidden_size} on states of {wide} is not served")
+        raise ValueError(f"an EAGLE-3 head of width {layer.hidden_size} on states of {wide} is not taken")
     return replace(layer, unrotated_layers=())
 
 
@@ -119,14 +117,14 @@ def _named(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors by the names that SafeAILab/EAGLE gives them."""
     short = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
     return {
-        name.replace("layers.0.", LAYER): tensor
+        name.replace("layers.0.", _LAYER): tensor
         for name, tensor in short.items()
         if name not in _NOT_READ and not name.endswith(".rotary_emb.inv_freq")
     }
 
 
-def _tokens(tensors: dict[str, Tensor], vocab_size: int, file: Path) -> Tensor:
-    """Take `d2t` out of the tensors; return the target's id of each token of the draft's vocabulary."""
+def _drafted(tensors: dict[str, Tensor], vocab_size: int, file: Path) -> int:
+    """Take `d2t` out of the tensors; return how many tokens the draft's vocabulary has."""
     offsets = tensors.pop(_OFFSETS, None)
     tokens = torch.arange(vocab_size) if offsets is None else torch.arange(len(offsets)) + offsets.long()
     if int(tokens.min()) < 0 or int(tokens.max()) >= vocab_size or len(set(tokens.tolist())) < len(tokens):
@@ -134,7 +132,7 @@ def _tokens(tensors: dict[str, Tensor], vocab_size: int, file: Path) -> Tensor:
             f"{file}: d2t leads to tokens {int(tokens.min())} to {int(tokens.max())}, and the model has {vocab_size}, "
             "each once: this head was trained on another base"
         )
-    return tokens
+    return len(tokens)
 
 
 def _check_shapes(tensors: Mapping[str, Tensor], layer: LlamaConfig, states: int, vocabulary: int, file: Path) -> None:
@@ -163,13 +161,13 @@ def _shapes(layer: LlamaConfig, states: int, vocabulary: int) -> Iterator[tuple[
     queries, keys = layer.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
     yield "fc.weight", (hidden, states * hidden)
     for name in ("input_layernorm", "hidden_norm", "post_attention_layernorm"):
-        yield f"{LAYER}{name}.weight", (hidden,)
+        yield f"{_LAYER}{name}.weight", (hidden,)
     for name, width in (("q", queries), ("k", keys), ("v", keys)):
-        yield f"{LAYER}self_attn.{name}_proj.weight", (width, 2 * hidden)
-    yield f"{LAYER}self_attn.o_proj.weight", (hidden, queries)
-    yield f"{LAYER}mlp.gate_proj.weight", (inner, hidden)
-    yield f"{LAYER}mlp.up_proj.weight", (inner, hidden)
-    yield f"{LAYER}mlp.down_proj.weight", (hidden, inner)
+        yield f"{_LAYER}self_attn.{name}_proj.weight", (width, 2 * hidden)
+    yield f"{_LAYER}self_attn.o_proj.weight", (hidden, queries)
+    yield f"{_LAYER}mlp.gate_proj.weight", (inner, hidden)
+    yield f"{_LAYER}mlp.up_proj.weight", (inner, hidden)
+    yield f"{_LAYER}mlp.down_proj.weight", (hidden, inner)
     yield "norm.weight", (hidden,)
     yield "lm_head.weight", (vocabulary, hidden)
     yield _EMBEDDING, (layer.vocab_size, hidden)

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from service.decoding.tree import MedusaTree
 from service.weights.checkpoint import check_shapes, read_config, read_json, read_lm_head, read_shapes
-from service.weights.eagle_head import FOLDER, copy_eagle_head, read_eagle_head
+from service.weights.eagle_head import FOLDER, check_eagle_head, copy_eagle_head
 from service.weights.head_layouts import PEAKPLAN, Found, read_heads, write_heads
 from service.weights.head_weights import LayoutError
 from service.weights.model_card import BASE_FOLDER, ModelCard, ModelFolderError
@@ -51,7 +51,7 @@ def import_model(
 ) -> Imported:
     """Write the model folder `output`. `heads` is a file or a folder; `tree` a JSON list of choices.
 
-    `eagle` is the folder of an EAGLE-3 head (`eagle_head.py`), for the strategy "draft".
+    `eagle` is the folder of an EAGLE-3 head (`eagle_head.py`), which only exports for other engines use.
     `beside` are other files for the folder, by their names there. Raises LayoutError with what to do.
     """
     if output.exists() and any(output.iterdir()):
@@ -69,9 +69,9 @@ def import_model(
     lm_head = read_lm_head(checkpoint, config)
     found = read_heads(heads, lm_head) if heads is not None else None
     if eagle is not None:
-        read_eagle_head(eagle, config)
+        check_eagle_head(eagle, config)
     choices = _choices(tree, found) if found is not None else []
-    notes = list(found.notes) if found else [f"no Medusa heads: serve it with PEAKPLAN_STRATEGY={_without(eagle)}"]
+    notes = list(found.notes) if found else ["no Medusa heads: serve it with PEAKPLAN_STRATEGY=autoregressive"]
     if bos == eos:
         notes.append("it names no first token (bos_token_id): prompts begin with the end token")
     with appearing(output) as made:
@@ -87,10 +87,6 @@ def import_model(
             shutil.copyfile(source, made / file)
         (made / "model.json").write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return Imported(output, found, notes)
-
-
-def _without(eagle: Path | None) -> str:
-    return "autoregressive" if eagle is None else "draft"
 
 
 def _tokenizer(checkpoint: Path, vocab_size: int) -> Tokenizer:

@@ -14,11 +14,10 @@
     kind_head.safetensors       its weights: see service/decoding/kind_head.py
     prompt_tagger.json          optional, phrases that stand in answers, and how likely a chain must be, for a tagger
     prompt_tagger.safetensors   that drafts from the states of a prompt: see service/decoding/prompt_tags.py
-    early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
-    early_exit.safetensors      optional, the lens on the state there: `weight` [H, H] and `bias` [H]
-    eagle/                      optional, an EAGLE-3 head, which drafts instead of the first layers: see eagle_head.py
+    eagle/                      optional, an EAGLE-3 head for engines that draft with one: see eagle_head.py
 
-Your own model needs a folder like this one; an adapter, heads and tree are optional. `make import` writes one.
+Your own model needs a folder like this one; an adapter, heads and tree are optional. `make import` writes one. Files
+that are not named here, as the early_exit.* of older folders, are not read.
 """
 
 import json
@@ -34,8 +33,6 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from service.decoding.draft_model import ChainShape
-from service.decoding.early_exit import EarlyExit, TunedLens
 from service.decoding.heads import MedusaHeads
 from service.decoding.kind_head import KindHead, load_kind_head_weights
 from service.decoding.llama_config import LlamaConfig
@@ -56,7 +53,6 @@ __all__ = [
     "ModelFolderError",
     "base_folder",
     "load_drafting",
-    "load_early_exit",
     "load_heads",
     "load_kind_head",
     "load_model",
@@ -93,16 +89,6 @@ class KindHeadCard(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     space: str = Field(pattern=r"^[0-9a-f]{16}$", description="the digest of the word vectors among which it points")
-
-
-class ExitCard(BaseModel):
-    """The content of early_exit.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    layers: int = Field(ge=1, description="of the model, that draft")
-    longest: int = Field(default=ChainShape().longest, ge=1, le=32, description="guesses in a row")
-    p_min: float = Field(default=ChainShape().p_min, ge=0, le=1, description="of a path, to be guessed on from")
 
 
 @dataclass(frozen=True)
@@ -179,19 +165,6 @@ def _require_memory(config: LlamaConfig, dtype: torch.dtype, base: Path) -> None
     """Raise TooLittleMemoryError where the weights in `dtype`, and the int8 ones that a forward makes, do not fit."""
     weights = sum(math.prod(shape) for shape in expected_shapes(config).values())
     require_memory(weights * (dtype.itemsize + 1), f"loading the {weights / 1e6:,.0f} million weights of {base}")
-
-
-def load_early_exit(model_dir: Path) -> EarlyExit | None:
-    """Read the model folder's early exit, for the strategy "draft" only. Raises ModelFolderError."""
-    path, weights = model_dir / "early_exit.json", model_dir / "early_exit.safetensors"
-    if not path.is_file():
-        return None
-    try:
-        card = ExitCard.model_validate_json(path.read_text(encoding="utf-8"))
-        tuned_lens = TunedLens.load(weights) if weights.is_file() else None
-    except (ValueError, SafetensorError) as error:
-        raise ModelFolderError(f"The early exit in {model_dir} cannot be read: {error}") from error
-    return EarlyExit(card.layers, ChainShape(card.longest, card.p_min), tuned_lens)
 
 
 def load_heads(model_dir: Path) -> MedusaHeads | None:

@@ -43,13 +43,11 @@ Event = tuple[str, dict[str, Any]]
 @pytest.fixture
 def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Let the sample shop sell a few things."""
-    (tmp_path / "products").write_text("")
     kept = [
         catalogue.Product(f"p{at}", name, "boot" if "Boots" in name else "socks", "footwear", "Fine.", price, None)
         for at, (name, price) in enumerate(zip(NAMES, PRICES, strict=True))
     ]
     monkeypatch.setattr(shop_module, "OPTIONS_SECONDS", 300.0)  # a busy machine changes no answer
-    monkeypatch.setattr(catalogue, "fetch", lambda *_: tmp_path / "products")
     monkeypatch.setattr(catalogue, "read", lambda _: iter(kept))
     return tmp_path
 
@@ -240,21 +238,18 @@ async def test_the_shop_is_opened_once_however_many_wait_and_again_where_it_fail
     cache_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[int] = []
-    real = catalogue.fetch
+    real = catalogue.digest
 
-    def fetch(*arguments: object) -> Path:
+    def digest(path: Path) -> str:
         opened.append(1)
         if len(opened) == 1:
-            raise catalogue.CatalogueError("The sample catalogue cannot be downloaded.")
-        file: Path = real(*arguments)
-        return file
+            raise catalogue.CatalogueError("The sample catalogue cannot be read.")
+        return real(path)
 
-    monkeypatch.setattr(catalogue, "fetch", fetch)
+    monkeypatch.setattr(catalogue, "digest", digest)
     shop = SampleShop(cache_dir)
     first = [await anext(shop.options("boots", PLAN)) for _ in range(1)]
-    assert [each.reason for each in first if isinstance(each, Options)] == [
-        "The sample catalogue cannot be downloaded."
-    ]
+    assert [each.reason for each in first if isinstance(each, Options)] == ["The sample catalogue cannot be read."]
     found = await asyncio.gather(*(anext(shop.options("boots", PLAN)) for _ in range(4)))
     assert [len(each.options) for each in found] == [3] * 4
     assert len(opened) == 2

@@ -10,7 +10,6 @@ from pydantic import SecretStr
 
 from service.api import routes
 from service.api.batches import MOST_REQUESTS
-from service.api.services import MOST_BATCHES
 from service.planner.planner import Planner
 from service.settings.groups import AuthSettings
 from tests.api.client import assert_problem, talking_to
@@ -47,7 +46,7 @@ async def test_every_question_has_its_plan_in_the_order_of_the_batch() -> None:
     assert len({each["answer"]["request_id"] for each in answers}) == MOST_REQUESTS
     assert answers[7]["answer"].keys() == single.keys()
     assert answers[7]["answer"]["plan"] == single["plan"]
-    assert engine.served[0].prompt == " red shoes size 63\n", "who has the least time goes first"
+    assert engine.served[0].prompt == " red shoes size 63 |", "who has the least time goes first"
 
 
 async def test_a_wrong_question_gets_the_problem_that_it_would_have_alone() -> None:
@@ -85,7 +84,7 @@ async def test_a_shopper_goes_first_and_the_batch_goes_on_afterwards() -> None:
         await until(lambda: len(engine.served) == 1)
         shopper = asyncio.create_task(client.post("/plan", json={"query": "blender", "deadline_ms": 2000}))
         await until(lambda: len(engine.served) == 2)
-        assert (engine.served[1].prompt, engine.cancelled) == (" blender\n", 1)
+        assert (engine.served[1].prompt, engine.cancelled) == (" blender |", 1)
         engine.let_go()
         assert (await shopper).json()["source"] == "model"
         assert {each["answer"]["source"] for each in await batch} == {"model"}
@@ -118,10 +117,16 @@ async def test_every_question_counts_for_its_caller_and_half_is_left_to_shoppers
         assert (await client.post("/plan", json={"query": "blender"})).status_code == 200
 
 
-async def test_there_is_an_end_to_what_is_held_at_once() -> None:
+def named(*names: str) -> AuthSettings:
+    """Return settings with callers, whose tokens are their names."""
+    lines = [f"{name} {hashlib.sha256(name.encode()).hexdigest()}" for name in names]
+    return AuthSettings(api_keys=SecretStr("\n".join(lines)))
+
+
+async def test_there_is_an_end_to_what_a_caller_holds_at_once() -> None:
     engine = FakeEngine(hold=True)
     async with talking_to(engine) as client:
-        held = [asyncio.create_task(ask(client, *questions(2))) for _ in range(MOST_BATCHES)]
+        held = [asyncio.create_task(ask(client, *questions(2))) for _ in range(8)]
         await until(lambda: bool(engine.served))
         await settle()
         response = await client.post("/plans", json={"requests": questions(1)})
@@ -130,6 +135,33 @@ async def test_there_is_an_end_to_what_is_held_at_once() -> None:
         engine.let_go()
         assert all([each["answer"]["plan"] for each in answers] for answers in await asyncio.gather(*held))
         assert len(await ask(client, *questions(1))) == 1
+
+
+async def test_one_caller_who_holds_all_batches_shuts_out_nobody() -> None:
+    engine, others = FakeEngine(hold=True), [f"other{number}" for number in range(12)]
+    async with talking_to(engine, auth=named("greedy", *others)) as client:
+
+        def asked(name: str, number: int = 3) -> asyncio.Task[Answers]:
+            given = [{"query": f"{name} {size}", "deadline_ms": 30_000} for size in range(number)]
+            return asyncio.create_task(ask(client, *given, authorization=f"Bearer {name}"))
+
+        greedy = []
+        for _ in range(8):
+            greedy.append(asked("greedy", 64))
+            await settle()
+        await until(lambda: bool(engine.served))
+        honest = [asked(name) for name in others]
+        newest = await greedy[-1]
+        assert {each["problem"]["status"] for each in newest} == {503}
+        assert "others" in newest[0]["problem"]["detail"]
+        await settle()
+        assert [each.done() for each in greedy] == [False] + [True] * 7
+        engine.let_go()
+        for answers in await asyncio.gather(*honest):
+            assert {each["answer"]["source"] for each in answers} == {"model"}
+        assert {each["answer"]["source"] for each in await greedy[0]} == {"model"}
+    first = [each.prompt.split()[0] for each in engine.served[: 1 + 3 * (1 + len(others))]]
+    assert first.count("greedy") <= 5, "callers take turns at the replica"
 
 
 async def test_a_fault_of_ours_at_one_question_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,8 +196,7 @@ async def test_plans_are_kept_apart_by_caller_and_strangers_get_none(monkeypatch
         return await draft(self, task, **options)
 
     monkeypatch.setattr(Planner, "draft", noted)
-    key = SecretStr(f"shop {hashlib.sha256(b'secret').hexdigest()}")
-    async with talking_to(auth=AuthSettings(api_keys=key)) as client:
-        await ask(client, {"query": "red shoes"}, authorization="Bearer secret")
+    async with talking_to(auth=named("shop")) as client:
+        await ask(client, {"query": "red shoes"}, authorization="Bearer shop")
         assert_problem(await client.post("/plans", json={"requests": questions(1)}), 401)
     assert seen == ["shop"]

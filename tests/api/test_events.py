@@ -75,6 +75,28 @@ async def test_an_event_is_kept_once_however_often_it_is_sent(tmp_path: Path) ->
     assert len({line["event_id"] for line in kept(tmp_path)}) == len(kept(tmp_path)) == 3
 
 
+async def test_a_stranger_who_guesses_event_ids_suppresses_no_purchase(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        strangers, honest = await planned(client), await planned(client)
+        guessed = [click(strangers, event_id=f"order-{number}") | {"action_name": "purchase"} for number in range(64)]
+        assert (await client.post("/outcomes", json=guessed)).json()["kept"] == 64
+        bought = click(honest, event_id="order-7") | {"action_name": "purchase"}
+        assert (await client.post("/outcomes", json=bought)).json()["kept"] == 1
+    (line,) = [line for line in kept(tmp_path) if line["query_id"] == honest]
+    assert line["event_id"] == "order-7"
+
+
+async def test_an_event_id_with_other_contents_is_told_and_not_taken_for_a_repetition(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        query_id = await planned(client)
+        first, other = (click(query_id, event_id="a", timestamp=f"2026-11-23T15:00:0{second}Z") for second in range(2))
+        listed = (await client.post("/outcomes", json=[first, other, first])).json()
+        alone = assert_problem(await client.post("/outcomes", json=other), 409)
+    assert (listed["kept"], listed["repeated"]) == (1, 1)
+    assert [refused["field"] for refused in listed["refused"]] == ["[1].event_id"]
+    assert "another event" in alone["detail"]
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -240,6 +240,18 @@ def test_three_options_say_what_they_meet_and_how_long_they_took(visit: Visit) -
     expect(runner.locator(".wish-sampled")).to_have_text("?rated 4 of 5 or better: the catalogue does not tell")
     expect(shoe.locator(".wish-rejected")).to_have_text("✗running shoes: has it not")
     expect(visit.page.locator("#announcement")).to_contain_text("First found: Red Runner, Shoe.")
+    expect(visit.page.locator("#options-title")).to_have_text("Two options")  # one is not what was asked for
+
+
+def test_what_the_shop_has_not_got_stands_above_what_comes_near(visit: Visit) -> None:
+    lacking = {"nothing": True, "missing": ["running shoes"]}
+    visit.answer_with(options={**ANSWERS["options"], **lacking})
+    visit.ask(ANSWERS["query"])
+    expect(visit.page.locator("#options-title")).to_have_text("Not found: running shoes")
+    expect(visit.options.locator(".nothing")).to_contain_text("They come nearest.")
+    visit.answer_with(options={**ANSWERS["options"], "missing": ["sleeping bag"]})
+    visit.ask("a tent and a sleeping bag")
+    expect(visit.options.locator(".nothing")).to_have_text("Not found: sleeping bag")
 
 
 def test_a_stream_that_breaks_off_leaves_its_plan_and_offers_to_try_again(visit: Visit) -> None:

@@ -37,7 +37,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         from peakplan_client.postgres_products import fill
 
         patch.setattr(catalogue, "read", lambda _: (catalogue.Product(*row) for row in ROWS))
-        assert fill(url, tmp_path_factory.mktemp("cache"), _file(tmp_path_factory.mktemp("here"), "1")) == len(ROWS)
+        assert fill(url, _file(tmp_path_factory.mktemp("here"), "1")) == len(ROWS)
         yield url
 
 
@@ -61,7 +61,7 @@ def _file(folder: Path, content: str) -> Path:
 async def test_hosts_answer_from_it_and_need_no_catalogue_of_their_own(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue, "fetch", lambda *_: pytest.fail("it made a shop of its own"))
+    monkeypatch.setattr(catalogue, "digest", lambda _: pytest.fail("it made a shop of its own"))
     async with talking_to(cache_dir=tmp_path, sample_shop_url=database) as client:
         found = (await client.post("/shop/search", json={"query": "red boots", "plan": BOOTS})).json()
 
@@ -112,7 +112,7 @@ def test_a_table_of_somebody_else_is_left_alone(empty: str, tmp_path: Path) -> N
     with psycopg.connect(empty, autocommit=True) as other:
         other.execute("CREATE TABLE products (sold int)")
         with pytest.raises(CatalogueError, match="of somebody else"):
-            fill(empty, tmp_path, _file(tmp_path, "2"))
+            fill(empty, _file(tmp_path, "2"))
         assert other.execute("SELECT count(*) FROM products").fetchone() == (0,)
 
 
@@ -130,11 +130,11 @@ def test_a_new_catalogue_replaces_the_old_one_and_a_broken_one_does_not(
             raise CatalogueError("product 4 is not as the sample catalogue has them")
 
     monkeypatch.setattr(catalogue, "read", read)
-    assert [fill(empty, tmp_path, _file(tmp_path, said)) for said in ("2", "2", "1")] == [2, 2, 1]
+    assert [fill(empty, _file(tmp_path, said)) for said in ("2", "2", "1")] == [2, 2, 1]
     assert len(asked) == 2, "what is there already is not written again"
     with closing(Shop.connect(empty)) as shop:
         with pytest.raises(CatalogueError):
-            fill(empty, tmp_path, _file(tmp_path, "3"))
+            fill(empty, _file(tmp_path, "3"))
         assert [hit.id for hit in shop.search_raw("boots", timeout=PATIENCE).hits] == ["1"]
 
 
@@ -180,7 +180,6 @@ def test_the_command_says_what_it_wrote_or_why_not(
     assert main(()) == 2
     assert main((f"host={tmp_path} user=shop",)) == 1
     assert "no sample shop in PostgreSQL" in capsys.readouterr().err
-    monkeypatch.setattr(catalogue, "fetch", lambda *_: _file(tmp_path, "1"))
     monkeypatch.setattr(catalogue, "read", lambda _: (catalogue.Product(*row) for row in ROWS))
     monkeypatch.setenv("PEAKPLAN_SAMPLE_SHOP_URL", database)
     assert main(()) == 0

@@ -36,20 +36,8 @@ async def test_both_strategies_run_with_their_steps() -> None:
             ],
             "milliseconds": 1.0,
             "usage": {"prompt_tokens": 3, "plan_tokens": 2, "steps": 2},
-            "draft_forwards": 0,
             "tokens_per_step": 1.0,
         }
-
-
-async def test_a_service_that_drafts_shows_that() -> None:
-    engine = FakeEngine(text=" Find Type shoes Any")
-    async with talking_to(engine, strategy="draft") as client:
-        answer = (await client.post("/trace", json={"query": "any shoes?"})).json()
-        plan = (await client.post("/plan", json={"query": "any shoes?"})).json()
-    assert [request.strategy for request in engine.served] == ["draft", "autoregressive", "draft"]
-    assert answer["medusa"] is None
-    assert answer["draft"]["plan_text"] == answer["greedy"]["plan_text"]
-    assert plan["model"]["strategy"] == "draft"
 
 
 async def test_no_replica_in_time_is_a_503_that_says_when_to_come_back() -> None:

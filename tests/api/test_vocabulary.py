@@ -101,13 +101,13 @@ async def test_the_shop_says_why_it_finds_nothing(tmp_path: Path, monkeypatch: p
         answer: dict[str, Any] = response.json()
         return answer
 
-    def no_catalogue(*_: object) -> Path:
-        raise catalogue.CatalogueError("The sample catalogue cannot be downloaded.")
+    def no_catalogue(_: Path) -> str:
+        raise catalogue.CatalogueError("The sample catalogue cannot be read.")
 
-    monkeypatch.setattr(catalogue, "fetch", no_catalogue)
+    monkeypatch.setattr(catalogue, "digest", no_catalogue)
     assert "PEAKPLAN_SAMPLE_SHOP" in (await search(sample_shop=False))["reason"]
     answer = await search()
-    assert answer["reason"] == "The sample catalogue cannot be downloaded."
+    assert answer["reason"] == "The sample catalogue cannot be read."
     assert answer["by_plan"] == answer["by_words"] == []
 
 
@@ -117,7 +117,6 @@ async def test_the_shop_is_searched_with_plan_and_words(tmp_path: Path, monkeypa
         catalogue.Product(str(price), "Red Shoes", "sneaker", "footwear", "They are red.", price, None)
         for price in (30.0, 90.0)
     ]
-    monkeypatch.setattr(catalogue, "fetch", lambda *_: write(tmp_path, {}) / FILE_NAME)
     monkeypatch.setattr(catalogue, "read", lambda _: iter(kept))
     plan = SHOES | {"price": {"min": None, "max": 50, "currency": "USD"}}
     async with talking_to(cache_dir=tmp_path) as client:

@@ -53,11 +53,10 @@ def test_every_strategy_is_first_equally_often() -> None:
     assert [firsts.count(name) for name in "abc"] == [3, 3, 3]
 
 
-def test_a_drafts_forwards_are_counted_apart() -> None:
-    series = Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3, 4, 5)], [5, 6])
+def test_tokens_a_forward_are_of_all_questions() -> None:
+    series = Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3, 4, 5)])
 
-    assert (series.summary()["forwards"], series.summary()["draft_forwards"]) == (2.5, 5.5)
-    assert series.summary()["tokens_per_forward"] == 1.0
+    assert (series.summary()["forwards"], series.summary()["tokens_per_forward"]) == (2.5, 1.0)
 
 
 def test_comparison_counts_forwards_and_equal_tokens() -> None:
@@ -85,9 +84,15 @@ def test_the_breakdown_accounts_for_the_whole_of_a_plan(tiny_model_dir: Path) ->
 def test_its_figure_is_printed_as_json_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    series = {"greedy": Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3, 4, 5)], [5, 6])}
+    series = {"greedy": Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3, 4, 5)])}
     row = series["greedy"].summary()
-    figure = {"kernel": "avx2", "forced": False, "strategies": {"greedy": row}, "service": {"p50_ms": 15.0}}
+    figure = {
+        "kernel": "avx2",
+        "forced": False,
+        "strategies": {"greedy": row},
+        "medusa": {},
+        "service": {"p50_ms": 15.0},
+    }
     monkeypatch.setattr(decoding, "measured", lambda *_: (figure, series))
     monkeypatch.setattr(decoding, "plot_decoding", lambda *_: None)
     output = tmp_path / "decoding.json"

@@ -93,18 +93,19 @@ def test_verticals_are_judged_by_every_leaf_and_nothing_else_is() -> None:
     assert MORE_LEAVES not in figures["intent_by_origin"]
 
 
-def test_a_class_counts_plans_of_which_all_that_filters_is_right() -> None:
-    expected = _plan(facets={"type": ["shoes"]}, exclude={"color": ["red"]}).model_dump(mode="json")
-    refused = replace(SHOES, expected=expected)
-    origin = "behaviour_exclusion"
+def test_a_turn_counts_where_all_that_filters_is_right() -> None:
+    spans = [FacetSpan("color", 0, 0, refused=True), FacetSpan("type", 1, 1)]
+    refused = replace(SHOES, draft=replace(SHOES.draft, spans=spans))
+    later = replace(refused, query="not red", history=("shoes",), draft=replace(refused.draft, spans=[]))
+    origin = "conversation"
     right = _judged(origin, refused, _plan(facets={"type": ["Shoes"]}, exclude={"color": ["Red"]}, vertical="hardware"))
     wrong = _judged(origin, refused, _plan(facets={"type": ["shoes"]}))
     lost = _judged(origin, refused, _plan("out_of_scope", queries=[], sources=[]))
 
-    figures = scores([right, wrong, lost, _judged(origin, refused, None)])
+    figures = scores([right, wrong, lost, _judged(origin, refused, None), _judged(origin, later, _plan())])
 
-    assert figures["classes"] == {"exclusion": 0.25}
-    assert figures["shopping_out_of_scope"] == 0.25
+    assert figures["conversations"] == {"first turns": 0.25, "later turns": 1.0}
+    assert figures["shopping_out_of_scope"] == 0.2
 
 
 def test_cases_pass_where_every_assertion_of_the_judges_program_holds(tmp_path: Path) -> None:

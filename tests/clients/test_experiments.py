@@ -14,10 +14,12 @@ from peakplan_client import Client, EventSender, Trial, UnauthorizedError, assig
 from peakplan_client.experiments import __doc__ as algorithm
 from peakplan_client.experiments import bucket
 
+from benchmarks import client_types
 from tests.clients import experiment_vectors
 from tests.processes import PATIENCE
 
 VECTORS = experiment_vectors.FILE
+NODE = shutil.which("node", path=client_types.PATH)
 SHOPPERS = [f"browser-{number}" for number in range(2000)]
 
 
@@ -58,9 +60,7 @@ def test_a_shopper_whom_no_header_can_name_gets_a_plan_of_the_usual_hosts() -> N
     assert asked == [("newer", "browser-1"), *[("usual", None)] * 5]
 
 
-@pytest.mark.skipif(
-    shutil.which("node") is None, reason="no Node here; `make synth` installs one, as does apt's nodejs"
-)
+@pytest.mark.skipif(NODE is None, reason="Node is not installed: apt-get install nodejs")
 def test_a_web_page_computes_the_same_bucket() -> None:
     """The JavaScript is the documentation's own."""
     lines = "\n".join(line.strip() for line in str(algorithm).splitlines() if "const " in line)
@@ -70,7 +70,7 @@ def test_a_web_page_computes_the_same_bucket() -> None:
       (async () => {{ const found = [];
         for (const shopper of {json.dumps(shoppers)}) {{ const experiment = "autumn"; {lines} found.push(bucket); }}
         console.log(JSON.stringify(found)); }})();"""
-    done = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True)
+    done = subprocess.run([NODE, "-e", script], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [bucket("autumn", shopper) for shopper in shoppers]
 
 

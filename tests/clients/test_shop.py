@@ -1,16 +1,10 @@
-"""The sample shop: built whole or not at all, found or downloaded, and searched by a plan and by raw words."""
+"""The sample shop: built whole or not at all, and searched by a plan and by raw words."""
 
 import gzip
-import hashlib
 import json
 import sqlite3
-import sys
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 from peakplan_client import catalogue, shop, sqlite_products
@@ -20,17 +14,18 @@ from peakplan_client.shop import Shop
 NAMES = ["Red Leather Boots", "Blue Suede Boots", "Wool Socks", "Red Leather Handbag", "Oak Table"]
 STYLES = ["boot", "boot", "socks", "handbag", "tables"]
 PRICES = [120.0, 60.0, 9.5, 80.0, 300.0]
-UPSTREAM = "".join(
-    f"- id: p{at}\n  current_stock: 3\n  name: {name}\n  category: things\n  style: {STYLES[at]}\n"
-    f"  description: A fine thing, {'word ' * 50}\n  price: {PRICES[at]}\n  gender_affinity: {'F' if at % 2 else 'M'}\n"
+ROWS = [
+    {"id": f"p{at}", "name": name, "category": "things", "style": STYLES[at], "price": PRICES[at]}
+    | {"desc": "A fine thing, " + "word " * 50, "gender": "F" if at % 2 else "M"}
     for at, name in enumerate(NAMES)
-).encode()
+]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    path = tmp_path / "products.yaml"
-    path.write_bytes(UPSTREAM)
+    path = tmp_path / "products.jsonl"
+    path.write_bytes(LINES)
     return path
 
 
@@ -135,9 +130,8 @@ def test_several_may_build_it_at_once(tmp_path: Path, source: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("a.yaml", UPSTREAM + b"- id: p9\n  name: half\n", r"a\.yaml, product 6 .*KeyError: 'style'"),
-        ("b.yaml", b"just words", "no list of products"),
-        ("c.yaml", b"[", "no catalogue"),
+        ("a.jsonl", LINES + b'{"id": "p9", "name": "half"}', r"a\.jsonl, product 6 .*KeyError: 'style'"),
+        ("b.jsonl", b"\n", "no products"),
         ("d.jsonl.gz", b"not gzip", "no catalogue"),
         ("e.jsonl", b'{"id": 1', "no catalogue"),
         ("f.jsonl", b"[1]\n", r"product 1 .*TypeError"),
@@ -171,75 +165,14 @@ def test_json_lines_may_be_gzipped(tmp_path: Path) -> None:
 
 
 def test_a_source_that_is_missing_is_told(tmp_path: Path) -> None:
-    with pytest.raises(CatalogueError, match=r"no catalogue at .*missing\.yaml"):
-        Shop.open(tmp_path, tmp_path / "missing.yaml")
+    with pytest.raises(CatalogueError, match=r"no catalogue at .*missing\.jsonl"):
+        Shop.open(tmp_path, tmp_path / "missing.jsonl")
 
 
-@pytest.fixture
-def upstream(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
-    """Serve the catalogue as its public repository does; yield the address, and what was asked for."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(200 if self.path.endswith("products.yaml") else 404)
-            self.end_headers()
-            self.wfile.write(UPSTREAM)
-
-        def log_message(self, *_: Any) -> None: ...
-
-    monkeypatch.setattr(catalogue, "NEARBY", Path("/nowhere/products.jsonl.gz"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}", asked
-    server.shutdown()
-    server.server_close()
-
-
-def test_a_catalogue_of_a_megabyte_is_downloaded_whole(
-    tmp_path: Path, upstream: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    large = UPSTREAM + b"#" * (1 << 20)
-    monkeypatch.setattr(sys.modules[__name__], "UPSTREAM", large)
-    sha256 = hashlib.sha256(large).hexdigest()
-    assert catalogue.fetch(tmp_path, url=f"{upstream[0]}/products.yaml", sha256=sha256).read_bytes() == large
-
-
-def test_without_a_file_it_is_downloaded_once(tmp_path: Path, upstream: tuple[str, list[str]]) -> None:
-    address, asked = upstream
-    given = {"url": f"{address}/products.yaml", "sha256": hashlib.sha256(UPSTREAM).hexdigest()}
-
-    first = catalogue.fetch(tmp_path / "cache", **given)
-    second = catalogue.fetch(tmp_path / "cache", **given)
-
-    assert first == second
-    assert asked == ["/products.yaml"]
-    assert names(Shop.open(tmp_path / "cache", first).search_raw("socks")) == ["Wool Socks"]
-
-
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [("/products.yaml", "another SHA-256"), ("/gone", r"cannot be downloaded .*404"), (None, "no connection to it")],
-)
-def test_a_download_that_fails_says_what_to_do(
-    tmp_path: Path, upstream: tuple[str, list[str]], path: str | None, told: str
-) -> None:
-    url = f"{upstream[0]}{path}" if path else "http://127.0.0.1:1/products.yaml"
-    with pytest.raises(CatalogueError, match=told) as raised:
-        catalogue.fetch(tmp_path, url=url)
-
-    name = f"sample-catalogue-{catalogue.SHA256[:12]}.yaml"
-    assert f"Save it as {name} in the cache folder" in str(raised.value)
-    assert "Errno" not in str(raised.value)
-    assert str(tmp_path) not in str(raised.value)
-    (tmp_path / name).write_bytes(UPSTREAM)
-    assert catalogue.fetch(tmp_path, url=url) == tmp_path / name
-    (tmp_path / name).unlink()
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_file_beside_a_checkout_comes_first(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "NEARBY", source)
-
-    assert catalogue.fetch(tmp_path / "cache", url="http://127.0.0.1:1/") == source
+def test_the_catalogue_comes_with_the_package(tmp_path: Path) -> None:
+    """No network, no cache and no other file: what a fresh clone has is enough for the first search."""
+    assert len(list(catalogue.read())) == 2465
+    assert catalogue.PRODUCTS.is_relative_to(Path(catalogue.__file__).parent)
+    assert "MIT No Attribution" in catalogue.PRODUCTS.with_name("LICENSE").read_text(encoding="utf-8")
+    found = Shop.open(tmp_path / "cache").search_raw("red boots", timeout=60)
+    assert len(found.hits) == 10

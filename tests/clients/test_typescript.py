@@ -32,7 +32,7 @@ NPM = shutil.which("npm", path=client_types.PATH)
 def package() -> Path:
     """Return the package's folder, with what it is built with."""
     if NPM is None:
-        pytest.skip("Node is not installed: `make test-rest` has one in .venv/bin, else apt-get install nodejs npm")
+        pytest.skip("Node is not installed: apt-get install nodejs npm")
     if not (client_types.FOLDER / "node_modules").exists():
         pytest.skip("the compiler is not installed: make client-types")
     return client_types.FOLDER

@@ -87,7 +87,7 @@ def imported() -> set[str]:
 
 def test_what_the_service_imports_is_in_the_image() -> None:
     """Check that a requirement added for a laptop reaches the hosts too."""
-    ours, distributions = pinned("requirements/lock.txt", "requirements/torch.txt"), packages_distributions()
+    ours, distributions = pinned("requirements-dev.txt", "requirements/torch.txt"), packages_distributions()
     needed = {name for module in imported() for name in map(str.lower, distributions.get(module, [])) if name in ours}
     assert {"fastapi", "torch", "grpcio"} <= needed
     assert needed - pinned("requirements/triton.txt") <= NEURON_CONTAINERS_OWN | ON_REQUEST

@@ -70,6 +70,11 @@ def test_a_plan_from_inside_is_the_model_s(container: RunningContainer) -> None:
     assert answer["plan"]["price"]["max"] == 100
 
 
+def test_its_sample_shop_is_built_in(container: RunningContainer) -> None:
+    answer = httpx.post(f"{container.url}/answer", json={"query": "red boots under $200"}, timeout=30).text
+    assert answer.count('"met":') >= 3, "nothing can be written at start"
+
+
 def test_it_runs_without_rights(container: RunningContainer) -> None:
     assert container.inside("id", "-u").stdout.strip() == "10001"
     status = container.inside("cat", "/proc/1/status").stdout

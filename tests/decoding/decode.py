@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.decoding.constraint import Constraint
-from service.decoding.draft_model import ChainShape, DraftModel
-from service.decoding.early_exit import EarlyExit, EarlyExitModel, TunedLens
 from service.decoding.generation import generate
 from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
@@ -25,7 +23,6 @@ from tests.decoding.tiny import CONFIG
 FREE = "start: /[a-g ]{30}/"
 DEEP = replace(CONFIG, num_layers=4)
 NARROW = replace(CONFIG, hidden_size=128, intermediate_size=192, num_heads=4, num_kv_heads=2, head_dim=32, num_layers=3)
-EAGER = ChainShape(longest=4, p_min=0.0)
 
 
 def decode_greedy(
@@ -60,28 +57,8 @@ def decode_medusa(
     return generate(target, proposer, prompt, grammar, max_tokens=max_tokens, **options)
 
 
-def decode_drafted(
-    draft: DraftModel,
-    prompt: Sequence[int],
-    grammar: Constraint | Future[Constraint],
-    *,
-    max_tokens: int,
-    cache: KVCache | None = None,
-    **options: Any,
-) -> Generation:
-    """Decode with a draft model."""
-    target, proposer = draft.begin(cache or _roomy_cache(draft.target, prompt, max_tokens))
-    return generate(target, proposer, prompt, grammar, max_tokens=max_tokens, **options)
-
-
 def _roomy_cache(model: CausalLM, prompt: Sequence[int], max_tokens: int) -> KVCache:
     return model.new_cache(len(prompt) + max_tokens + MOST_DRAFTED_NODES)
-
-
-def early_exit(
-    model: CausalLM, layers: int, shape: ChainShape = EAGER, tuned_lens: TunedLens | None = None
-) -> EarlyExitModel:
-    return EarlyExitModel(model, EarlyExit(layers, shape, tuned_lens))
 
 
 def numbers(tokens: Sequence[int]) -> str:

@@ -123,7 +123,7 @@ def test_the_shipped_model_has_the_committed_states(kernel: KernelName, tmp_path
 def arm64() -> Target:
     """Return the arm64 target, if qemu can run it here; skip the test otherwise."""
     if shutil.which(QEMU) is None or not ARM64_SYSTEM.is_dir():
-        pytest.skip(f"needs {QEMU} and arm64's C library (Debian: apt install qemu-user-static libc6-arm64-cross)")
+        pytest.skip(f"needs {QEMU} and arm64's C library: apt-get install qemu-user-static libc6-arm64-cross")
     return next(target for target in TARGETS if (target.system, target.machine) == ("linux", "arm64"))
 
 
@@ -142,7 +142,7 @@ def test_x86_instructions_that_are_emulated_give_the_same_states(kernel: str, tm
     """Compile the kernels for newer processors for AVX2, with the new instructions emulated."""
     compiler = shutil.which("c++")
     if "avx2" not in HERE or compiler is None:
-        pytest.skip("needs a processor with AVX2 and a C++ compiler (Debian and Ubuntu: apt install g++)")
+        pytest.skip("needs a processor with AVX2 and a C++ compiler: apt-get install g++")
     emulated = Path(__file__).with_name("emulated_instructions.h")
     flags = [*FLAGS, "-w", *HERE["avx2"].local, "-include", str(emulated), f"-DEMULATE_{kernel.upper()}"]
     library = tmp_path / "emulated.so"

@@ -1,4 +1,4 @@
-"""The shipped model: with any tree, heads and draft, speculative decoding gives greedy decoding's tokens.
+"""The shipped model: with any tree and heads, speculative decoding gives greedy decoding's tokens.
 
 This holds exactly in float32, and in int8 with our own kernels. In bfloat16 exactly too where the CPU's kernels sum a
 row alike whatever is read with it (see `service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose
@@ -15,8 +15,6 @@ import torch
 
 from benchmarks.questions import dev_questions, has_dev_data
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
-from service.decoding.draft_model import ChainShape
-from service.decoding.early_exit import EarlyExit, EarlyExitModel
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import Llama
 from service.decoding.native.library import NativeUnavailableError, load_kernels
@@ -29,15 +27,13 @@ from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
-from service.weights.model_folder import LoadedModel, load_early_exit, load_model
-from tests.decoding.decode import decode_drafted, decode_greedy, decode_medusa
+from service.weights.model_folder import LoadedModel, load_model
+from tests.decoding.decode import decode_greedy, decode_medusa
 
 QUESTIONS_IN_ALL = 500
 CHUNK = 100
 QUESTIONS_A_RANDOM_TREE = 15
 ROUNDED_QUESTIONS = 150  # in bfloat16, which is served only where int8 is not available
-DRAFTED_QUESTIONS = 200
-DRAFTED_QUESTIONS_IN_FLOAT32 = 15
 MOST_THREADS = 2
 MOST_DIFFERENT = 0.02  # of the questions, in bfloat16; each of them a near tie
 
@@ -92,21 +88,6 @@ class Subject:
             self.constraint(index),
             max_tokens=self.loaded.max_tokens,
             prefill_draft=self.loaded.prefill_draft,
-        )
-
-    @property
-    def shipped_exit(self) -> EarlyExit:
-        early_exit = load_early_exit(Settings().model_dir)
-        if early_exit is None:
-            pytest.skip("the model folder has no early exit yet")
-        return early_exit
-
-    def drafted_answer(self, index: int, early_exit: EarlyExit) -> Generation:
-        return decode_drafted(
-            EarlyExitModel(self.model, early_exit),
-            self.prompt(index),
-            self.constraint(index),
-            max_tokens=self.loaded.max_tokens,
         )
 
 
@@ -217,30 +198,6 @@ def test_float32_is_exact_with_the_shipped_heads_in_random_trees(exact: Subject,
         tree = random_tree(index, exact.shipped_heads.num_heads)
         medusa = exact.medusa_answer(index, exact.shipped_heads, tree)
         assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
-
-
-@pytest.mark.slow
-def test_int8_is_exact_with_the_shipped_early_exit(native: Subject) -> None:
-    assert_exact_draft(native, native.shipped_exit, range(DRAFTED_QUESTIONS))
-
-
-@pytest.mark.slow
-def test_float32_is_exact_with_the_shipped_early_exit(exact: Subject) -> None:
-    assert_exact_draft(exact, exact.shipped_exit, range(DRAFTED_QUESTIONS_IN_FLOAT32))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layers", [1, 13, 29])
-def test_int8_is_exact_with_any_exit(native: Subject, layers: int) -> None:
-    bad = EarlyExit(layers, ChainShape(6, 0.0))
-    assert_exact_draft(native, bad, range(layers, layers + 20))
-
-
-def assert_exact_draft(subject: Subject, early_exit: EarlyExit, indices: range) -> None:
-    for index in indices:
-        drafted = subject.drafted_answer(index, early_exit)
-        assert drafted.tokens == subject.greedy_answer(index).tokens, subject.questions[index].text
-        assert drafted.statistics.decisions == subject.greedy_answer(index).statistics.decisions
 
 
 @pytest.mark.slow

@@ -138,7 +138,7 @@ def test_a_wrong_library_is_refused_by_name_and_the_next_best_serves(
 @pytest.mark.usefixtures("changed_sources")
 def test_changed_sources_are_compiled_by_a_local_compiler(tmp_path: Path) -> None:
     if shutil.which("c++") is None:
-        pytest.skip("no C++ compiler is installed (Debian and Ubuntu: apt install g++)")
+        pytest.skip("no C++ compiler is installed: apt-get install g++")
     kernels = load_kernels(tmp_path / "cache")
     assert kernels.path.parent == tmp_path / "cache" / "native"
     assert kernels.functions.peakplan_target().decode() == HERE[0].kernel

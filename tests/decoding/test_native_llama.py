@@ -214,7 +214,7 @@ def test_a_socket_that_is_closed_at_the_other_end_stops_a_forward(library: ctype
         theirs.close()
         model.stop_when(Interruption(socket=ours.fileno()))
         with pytest.raises(ForwardStoppedError):
-            model.run_layers(model.embed(torch.arange(4)), torch.arange(4), model.new_cache(4), range(1, 2))
+            model.forward(torch.arange(4), torch.arange(4), model.new_cache(4))
 
 
 def test_a_full_cache_is_refused(library: ctypes.CDLL) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from service.decoding.constraint import Constraint
 from service.decoding.generation import generate
 from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
-from service.decoding.prompt_copy import PromptCopyProposer
 from service.decoding.proposer import NO_PROPOSER, Budget
 from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree, TokenTree
@@ -105,31 +104,3 @@ def test_sequences_that_begin_alike_share_their_nodes() -> None:
 
     assert set(prefill_draft.branches) == {1, 4}
     assert set(prefill_draft.branches[1].branches) == {2, 3}
-
-
-@pytest.mark.parametrize("made", ["prefill", "copy"])
-def test_what_another_proposer_drafted_is_counted_as_its_own(made: str) -> None:
-    class Drafted:
-        draft_forwards = 3
-
-        def propose(self, *_: object) -> None:
-            raise AssertionError("nobody asked")
-
-    then = Drafted()
-    proposer = PrefillProposer(PrefillDraft(), then) if made == "prefill" else PromptCopyProposer([1, 2], then)
-    assert proposer.draft_forwards == 3
-    then.draft_forwards = 4
-    assert proposer.draft_forwards == 4
-
-
-def test_a_generation_tells_what_its_proposer_took() -> None:
-    class Drafts:
-        draft_forwards = 0
-
-        def propose(self, *_: object) -> None:
-            self.draft_forwards += 5
-
-    model, drafts = random_model(3), Drafts()
-    target = LlamaTarget(model, model.new_cache(60))
-    generation = generate(target, drafts, [5, 6], compile_grammar("start: /[a-g ]{9}/"), max_tokens=3)
-    assert generation.statistics.draft_forwards == drafts.draft_forwards >= 5

@@ -204,8 +204,6 @@ def test_a_chain_has_the_room_that_it_is_given(budget: Budget, length: int) -> N
 class Guesses:
     """Drafts these tokens below the root, one beside the other."""
 
-    draft_forwards = 7
-
     def __init__(self, *tokens: int) -> None:
         self._tokens = tokens
 
@@ -234,5 +232,3 @@ def test_so_many_guesses_are_continued_and_no_more() -> None:
 def test_while_the_prompt_is_read_the_other_drafts_alone() -> None:
     assert draft(TokenTree([B], start=0, text=[A, B]), then=Guesses(D)) == [B, D]
     assert draft(TokenTree([B], start=9, text=[99]), then=Guesses(D)) == [B, D], "the text is no copy of the prompt"
-    proposer = PromptTagsProposer([1], going_on(), lambda: None, Guesses(D))
-    assert proposer.draft_forwards == 7

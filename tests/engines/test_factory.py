@@ -57,13 +57,11 @@ def test_a_replica_that_decodes_batches_has_an_engine_for_each_of_its_slots(tmp_
     assert {source.slots for source in sources} == {3}
 
 
-def test_on_a_processor_too_requests_may_share_forwards_but_not_with_a_draft_model() -> None:
+def test_on_a_processor_too_requests_may_share_forwards() -> None:
     settings = Settings(replicas=1, batch_size=2)
     engine = replica_engine(settings, settings_source(settings), 0)
     assert isinstance(engine, ReplicaEngine)
     assert engine._source.slots == 2
-    with pytest.raises(ValueError, match="PEAKPLAN_STRATEGY=draft"):
-        Settings(replicas=1, batch_size=2, strategy="draft")
     with pytest.raises(ValueError, match="PEAKPLAN_ENGINE=torch or neuron"):
         Settings(replicas=1, batch_size=2, engine="triton")
 

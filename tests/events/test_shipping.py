@@ -72,10 +72,16 @@ def test_postgresql_gets_each_event_once_and_odd_ones_too(journal: Journal) -> N
     from service.events.postgres import PostgresSink
 
     with postgresql() as url:
+        with psycopg.connect(url) as connection:  # as releases before made it
+            connection.execute(
+                "CREATE TABLE peakplan_events (caller text NOT NULL, event_id text NOT NULL, received timestamptz,"
+                "action_name text NOT NULL, query_id text NOT NULL, client_id text, event jsonb NOT NULL,"
+                "PRIMARY KEY (caller, event_id))"
+            )
         sink = PostgresSink(url)
         odd = line(3, user_query="nul \x00 and \\u0000 and ü", client_id=None)
         sink.take([line(1), line(2), line(1), odd])
-        sink.take([line(2), line(4)])
+        sink.take([line(2), line(4), line(4, query_id="another plan")])
         shipper = Shipper(journal.paths, sink)
         journal.listener = shipper.wake
         append(journal, 4, 5)
@@ -84,9 +90,9 @@ def test_postgresql_gets_each_event_once_and_odd_ones_too(journal: Journal) -> N
             with psycopg.connect(url) as connection:
                 return connection.execute("SELECT event_id, event FROM peakplan_events ORDER BY event_id").fetchall()
 
-        eventually(lambda: len(kept()) == 5, "the journal's events never arrived")
+        eventually(lambda: len(kept()) == 6, "the journal's events never arrived")
         shipper.close()
-        assert [row[0] for row in kept()] == [f"event-{number:06}" for number in (1, 2, 3, 4, 5)]
+        assert [row[0] for row in kept()] == [f"event-{number:06}" for number in (1, 2, 3, 4, 4, 5)]
         assert "ü" in kept()[2][1]["user_query"]
     with pytest.raises(SinkError):
         PostgresSink(url).take([line(9)])

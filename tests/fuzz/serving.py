@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import httpx
 from peakplan_client import catalogue
-from peakplan_client.shop import MAPPING, Shop
+from peakplan_client.shop import Shop
 
 from benchmarks.question_cost import OPERATIONS
 from service.api.answers import ANSWER_PATH, EVENTS
@@ -50,7 +50,7 @@ class _Service:
         self._folder = tempfile.TemporaryDirectory(prefix="peakplan-fuzz-")  # goes with the process
         folder = Path(self._folder.name)
         product = catalogue.Product("p1", "Red Boots", "boot", "footwear", "Fine.", 80.0, None)
-        with patch.object(catalogue, "fetch", lambda *_: MAPPING), patch.object(catalogue, "read", lambda _: [product]):
+        with patch.object(catalogue, "read", lambda _: [product]):
             shop = Shop.open(folder)
         self._loop = asyncio.new_event_loop()
         self._stack = contextlib.AsyncExitStack()

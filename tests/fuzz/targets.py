@@ -25,7 +25,8 @@ from service.api.request_head import objection_to_head
 from service.events.keeper import EventKeeper
 from service.events.model import ActionName, Event
 from service.events.sessions import Sessions
-from service.planner.fallback.making.plans import plan_by_rule, plan_from_text
+from service.planner.completion import plan_from_text
+from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
@@ -66,7 +67,7 @@ def completing(conversation: Conversation) -> None:
     written, *others = conversation
     task = _task(others or [written])
     try:
-        plan = plan_from_text(f" {written}", task.conversation, VOCABULARY)
+        plan = plan_from_text(f" {written}", task.question, VOCABULARY)
     except PlanTextError:
         return
     Plan.model_validate_json(plan.model_dump_json())
@@ -75,7 +76,7 @@ def completing(conversation: Conversation) -> None:
 def longest(conversation: Conversation) -> None:
     """Complete the longest text that a model may write about a conversation."""
     task = _task(conversation)
-    plan = plan_from_text(longest_text(task.conversation.question), task.conversation, VOCABULARY)
+    plan = plan_from_text(longest_text(task.question), task.question, VOCABULARY)
     Plan.model_validate_json(plan.model_dump_json())
 
 

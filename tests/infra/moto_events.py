@@ -1,7 +1,6 @@
-"""CloudFormation's schedules and groups of capacity reservations in moto, refused where an account would refuse them.
+"""CloudFormation's schedules in moto, refused where an account would refuse them.
 
-Sources: Amazon EventBridge Scheduler user guide, One-time schedules and RetryPolicy; Amazon EC2 user guide, Create a
-Capacity Reservation group. moto has no capacity reservations: their groups are held.
+Source: Amazon EventBridge Scheduler user guide, One-time schedules and RetryPolicy.
 """
 
 import json
@@ -13,7 +12,6 @@ from tests.infra.moto_cache import refuse
 from tests.infra.moto_forwarding import Forwarded, Properties, call, client, gone_is_fine
 
 _LONGEST_AGE, _MOST_RETRIES = 86_400, 185
-_POOL, _GENERIC = "AWS::EC2::CapacityReservationPool", "AWS::ResourceGroups::Generic"
 
 
 def _put_schedule(region: str, properties: Properties) -> Properties:
@@ -40,19 +38,6 @@ def _put_schedule_group(region: str, properties: Properties) -> Properties:
     return {}
 
 
-def _put_group(region: str, properties: Properties) -> Properties:
-    kind = "AWS::ResourceGroups::Group"
-    configured = {each["Type"]: each.get("Parameters", []) for each in properties.get("Configuration", [])}
-    if set(configured) != {_POOL, _GENERIC}:
-        refuse(kind, f"instances target a group of {_POOL} and {_GENERIC} alone")
-    if configured[_GENERIC] != [{"Name": "allowed-resource-types", "Values": ["AWS::EC2::CapacityReservation"]}]:
-        refuse(kind, "it must allow capacity reservations and nothing else")
-    strangers = [arn for arn in properties.get("Resources", []) if ":capacity-reservation/cr-" not in arn]
-    if strangers:
-        refuse(kind, f"{strangers[0]} is no capacity reservation")
-    return {"Arn": f"arn:aws:resource-groups:{region}:123456789012:group/{properties['Name']}"}
-
-
 EVENTS = (
     Forwarded(
         "AWS::Scheduler::Schedule",
@@ -66,5 +51,4 @@ EVENTS = (
         gone_is_fine(call("scheduler", "DeleteScheduleGroup", "Name")),
         name="Name",
     ),
-    Forwarded("AWS::ResourceGroups::Group", _put_group, lambda region, properties: {}, name="Name"),  # noqa: ARG005
 )

@@ -19,6 +19,7 @@ from tests.infra.moto_events import EVENTS
 from tests.infra.moto_forwarding import Forwarded, Properties, call, gone_is_fine, register
 from tests.infra.moto_image_builder import FORWARDED as IMAGE_BUILDER
 from tests.infra.moto_image_builder import add_image_builder
+from tests.infra.moto_member_account import REFUSED, refuse_as_a_member_account
 from tests.infra.moto_metric_math import compute_metric_math
 from tests.infra.moto_new_account import furnish_the_account
 from tests.infra.moto_new_services import add_small_services
@@ -31,11 +32,6 @@ from tests.infra.moto_state_machines import run_state_machines
 
 # moto has no API for these, or none worth reading back: held so that `Ref` and `GetAtt` resolve.
 HELD = {
-    "AWS::CE::AnomalyMonitor": (
-        "MonitorArn",
-        "arn:aws:ce::123456789012:anomalymonitor/00000000-0000-4000-8000-000000000000",
-    ),
-    "AWS::EC2::CapacityReservation": ("Id", "cr-0123456789abcdef0"),
     "AWS::ElasticLoadBalancingV2::TrustStore": (
         "TrustStoreArn",
         "arn:aws:elasticloadbalancing:us-east-1:123456789012:truststore/held/0123456789abcdef",
@@ -124,9 +120,7 @@ FORWARDED = (
         gone_is_fine(egress("RevokeSecurityGroupEgress")),
         ref="GroupId",
     ),
-    Forwarded(
-        "AWS::EC2::VPCEndpointService", _put_endpoint_service, gone_is_fine(_delete_endpoint_service), ref="ServiceId"
-    ),
+    Forwarded("AWS::EC2::VPCEndpointService", _put_endpoint_service, _delete_endpoint_service, ref="ServiceId"),
     Forwarded("AWS::EC2::VPCEndpointServicePermissions", _put_endpoint_permissions, _nothing, ref="ServiceId"),
     Forwarded(
         "AWS::S3::BucketPolicy",
@@ -150,7 +144,7 @@ def _held(kind: str, attribute: str, value: str) -> Forwarded:
 
 def register_models() -> None:
     """Extend moto in this process; before its first stack."""
-    for forwarded in (*FORWARDED, *CACHE, *EVENTS, *IMAGE_BUILDER):
+    for forwarded in (*FORWARDED, *CACHE, *EVENTS, *IMAGE_BUILDER, *REFUSED):
         register(forwarded)
     for kind, (attribute, value) in HELD.items():
         register(_held(kind, attribute, value))
@@ -161,6 +155,7 @@ def register_models() -> None:
     compute_metric_math()
     follow_children()
     complete_models()
+    refuse_as_a_member_account()
     refuse_as_aws_does()
     keep_schedules_as_auto_scaling_does()
     take_time_to_refresh()

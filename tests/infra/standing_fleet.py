@@ -57,6 +57,6 @@ def standing(folder: Path, synthesised: Path) -> Iterator[Deployment]:
 def standing_fleet(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Deployment]:
     """The fleet of the whole run: whoever changes it puts it back."""
     if not CDK.exists():
-        pytest.skip("the CDK CLI is not installed: `make test` does, or `npm ci` by hand")
+        pytest.skip("the CDK CLI is not installed: npm ci")
     with standing(tmp_path_factory.mktemp("standing"), request.getfixturevalue("standing_assembly")) as deployment:
         yield deployment

@@ -29,7 +29,7 @@ def app_of(settings: FleetSettings, outdir: str | None = None) -> App:
     """A fleet's app, composed and not synthesised yet; CDK's feature flags are those of cdk.json."""
     context = json.loads((REPOSITORY_ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     outdir = outdir or mkdtemp(prefix=f"peakplan-{settings.name}-")
-    app = App(context=context, analytics_reporting=False, outdir=outdir)
+    app = App(context=context, analytics_reporting=False, stack_traces=False, outdir=outdir)
     compose(app, settings)
     return app
 
@@ -95,6 +95,11 @@ def only(template: Template, kind: str) -> Any:
     """The properties of the one resource of its type."""
     (found,) = resources(template, kind).values()
     return found["Properties"]
+
+
+def told(parameter: str) -> Any:
+    """The image that a stack is told, or else the one that was baked last."""
+    return {"Fn::If": [f"{parameter}Left", {"Ref": f"Newest{parameter}"}, {"Ref": parameter}]}
 
 
 def lint_findings(template: Template) -> list[str]:

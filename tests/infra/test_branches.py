@@ -7,7 +7,7 @@ import pytest
 
 from infra.fleet.parts import REPOSITORY_ROOT
 from tests.infra.branches import JWT, locked, peered, public
-from tests.infra.synthesis import Template, lint_findings, only, resources
+from tests.infra.synthesis import Template, lint_findings, only, resources, told
 
 pytestmark = pytest.mark.slow  # a synth of the dev fleet each
 
@@ -85,41 +85,17 @@ def test_without_nat_nothing_reaches_the_internet() -> None:
     assert "0.0.0.0/0" not in json.dumps(resources(locked()["Cell-1"], "AWS::EC2::SecurityGroup"))
 
 
-def test_a_group_fills_its_zonal_reservations_which_grow_before_an_event_and_shrink_after_it() -> None:
+def test_a_group_asks_for_its_capacity_in_each_zone_hours_before_an_event_which_ends_it() -> None:
     cell = locked()["Cell-1"]
-    reservations = resources(cell, "AWS::EC2::CapacityReservation")
-    assert {each["Properties"]["AvailabilityZone"] for each in reservations.values()} == {
-        "us-east-1a",
-        "us-east-1b",
-        "us-east-1c",
-    }
-    assert {each["Properties"]["InstanceCount"] for each in reservations.values()} == {1}
-    pool = only(cell, "AWS::ResourceGroups::Group")
-    assert {name for arn in pool["Resources"] for name in reservations if name in json.dumps(arn)} == set(reservations)
-    (pool_id,) = resources(cell, "AWS::ResourceGroups::Group")
-    templates = resources(cell, "AWS::EC2::LaunchTemplate").values()
-    targets = {
-        each["Properties"]["LaunchTemplateName"]: each["Properties"]["LaunchTemplateData"].get(
-            "CapacityReservationSpecification"
-        )
-        for each in templates
-    }
-    arn = {"Fn::GetAtt": [pool_id, "Arn"]}
-    assert targets == {
-        "peakplan-dev-cell-1-inf2": None,
-        "peakplan-dev-cell-1-trn1": {"CapacityReservationTarget": {"CapacityReservationResourceGroupArn": arn}},
-    }
     calls = [each["Properties"] for each in resources(cell, "AWS::Scheduler::Schedule").values()]
-    times = {each["ScheduleExpression"] for each in calls}
-    # An hour of lead, and half an hour before the floor; until the event's end.
-    assert times == {"at(2030-07-13T05:30:00)", "at(2030-07-14T07:00:00)"}
-    asked = {json.dumps(each["Target"]["Input"]) for each in calls if each["ScheduleExpression"] == max(times)}
-    assert len(calls) == 6
-    assert all('InstanceCount\\":1}' in each for each in asked)
-    opened = [each["Target"] for each in calls if each["ScheduleExpression"] == min(times)]
-    assert {target["RetryPolicy"]["MaximumEventAgeInSeconds"] for target in opened} == {5400}
-    role = [each for each in resources(cell, "AWS::IAM::Policy").values() if "ec2:Modify" in json.dumps(each)]
-    assert len(role) == 1
+    assert {each["ScheduleExpression"] for each in calls} == {"at(2030-07-12T23:00:00)"}
+    assert {each["Target"]["RetryPolicy"]["MaximumEventAgeInSeconds"] for each in calls} == {28800}, "until it starts"
+    asked = [json.loads(each["Target"]["Input"]) for each in calls]
+    assert {each["AvailabilityZone"] for each in asked} == {"us-east-1a", "us-east-1b", "us-east-1c"}
+    assert {(each["InstanceType"], each["EndDate"]) for each in asked} == {("trn1.2xlarge", "2030-07-14T07:00:00Z")}
+    assert len({each["ClientToken"] for each in asked}) == 3, "a call that is tried again reserves nothing twice"
+    assert {tag["Value"] for each in asked for tag in each["TagSpecifications"][0]["Tags"]} == {"dev", "cell-1"}
+    (role,) = [each for each in resources(cell, "AWS::IAM::Policy").values() if "ec2:Create" in json.dumps(each)]
     assert '"Resource": "*"' not in json.dumps(role)
 
 
@@ -172,17 +148,17 @@ def test_hosts_boot_the_image_of_their_architecture() -> None:
         for each in launched
     }
     assert images == {
-        "inf2.xlarge": {"Ref": "MachineImageId"},
-        "trn1.2xlarge": {"Ref": "MachineImageId"},
-        "c8g.4xlarge": {"Ref": "Arm64MachineImageId"},
+        "inf2.xlarge": told("MachineImageId"),
+        "trn1.2xlarge": told("MachineImageId"),
+        "c8g.4xlarge": told("Arm64MachineImageId"),
     }
-    told = {
+    releases = {
         line
         for each in launched
         for line in json.dumps(each["Properties"]["LaunchTemplateData"]["UserData"]).split("PEAKPLAN_")
         if line.startswith("RELEASE=")
     }
-    assert len(told) == 1, "one name for a release, whatever a host boots"
+    assert len(releases) == 1, "one name for a release, whatever a host boots"
     assert "Arm64MachineImageId" not in locked()["Cell-1"]["Parameters"]
 
 

@@ -96,6 +96,13 @@ def test_when_no_cell_answers_the_last_one_s_error_is_told(client: ModuleType) -
         client.ask(["http://127.0.0.1:1", "http://127.0.0.1:1"], "red shoes")
 
 
+@pytest.mark.parametrize("name", ["faults", "pipeline-role"])
+def test_what_a_platform_s_people_are_handed_is_sound(name: str) -> None:
+    template = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    found = lint(json.dumps(template), config=ManualArgs(regions=["us-east-1"]))
+    assert [f"{match.rule.id} {match.message} {match.path}" for match in found] == []
+
+
 def test_the_caller_s_stack_is_sound() -> None:
     template = yaml.safe_load((EXAMPLES / "caller.yaml").read_text(encoding="utf-8"))
     found = lint(json.dumps(template), config=ManualArgs(regions=["us-east-1"]))

@@ -10,12 +10,14 @@ from typing import Any
 
 import aws_cdk
 import pytest
+from pydantic import ValidationError
 
 from infra.constructs.dashboard import dashboards
 from infra.constructs.names import CellNames
+from infra.fleet.description import MOST_CELLS
 from infra.fleet.metrics import metrics
-from infra.fleet.settings import FleetFileError
-from infra.stacks import MOST_CELLS, ObservabilityStack
+from infra.stacks import ObservabilityStack
+from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.observability import fleet, names, of_type
 
 Boards = dict[str, Any]
@@ -199,5 +201,5 @@ def test_the_largest_fleet_fits_a_template_and_a_larger_one_is_refused_in_words(
 
     assert len(json.loads(template)["Resources"]) <= 500
     assert len(template) <= 760_000, "imported names make it 5% larger, and CDK warns at 800 kB"
-    with pytest.raises(FleetFileError, match=f"{MOST_CELLS + 1} are more than the {MOST_CELLS} whose"):
-        ObservabilityStack(app, "TooLarge", settings=fleet(), cells=many_cells(MOST_CELLS + 1))
+    with pytest.raises(ValidationError, match=f"less than or equal to {MOST_CELLS}"):
+        dev_fleet({"cells": MOST_CELLS + 1})

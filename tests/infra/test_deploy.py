@@ -23,9 +23,7 @@ from tests.infra.moto_server import MotoServer
 
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
 
-pytestmark = pytest.mark.skipif(
-    not CDK.exists(), reason="the CDK CLI is not installed: `make test` does, or `npm ci` by hand"
-)
+pytestmark = pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: npm ci")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +149,7 @@ def test_a_fleet_goes_from_under_the_cells_to_over_them(
 ) -> None:
     assert "its creation failed (ROLLBACK_FAILED); it is made anew" in first.stdout
     said = [line for line in first.stdout.splitlines() if line.startswith("Deploying ")]
-    assert said == ["Deploying Cell-1", "Deploying Edge", "Deploying Observability"], (
+    assert said == ["Deploying Cell-1", "Deploying Edge", "Deploying Observability", "Deploying Spending"], (
         "what is under the cells stood already"
     )
     assert "nothing to watch" in first.stderr, "alarms come after the cells that they watch"

@@ -8,11 +8,13 @@ import pytest
 
 from infra.fleet import addresses
 from infra.fleet.endpoints import OF_EVERY_HOST
+from infra.fleet.images import NEWEST
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.shared_cache import PORT
 from infra.fleet.synthetic_plans import ENDPOINTS as CANARIES_REACH
 from tests.infra.branches import ACCOUNTS, AUTHORITY, NETWORKS, WAYS, locked, peered, public, routed
-from tests.infra.synthesis import Template, only, resources, templates
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.synthesis import Template, only, resources, templates, told
 
 pytestmark = pytest.mark.slow  # a synth of each fleet, once
 # It is no request: the token is signed on the host, and the cache has addresses in the cell's own subnets.
@@ -217,13 +219,56 @@ def test_a_private_authority_issues_the_certificate_for_every_name() -> None:
 
 @pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
 def test_a_cell_runs_the_image_that_its_stack_was_told(fleet: str) -> None:
-    """Not "the parameter as it is now", which may change while a deploy goes from cell to cell."""
+    """A deploy names one, so that all cells get the same; `cdk deploy` by itself takes what was baked last."""
     cell = templates(fleet)["Cell-1"]
-    assert cell["Parameters"]["MachineImageId"]["Type"] == "AWS::EC2::Image::Id"
-    assert "Default" not in cell["Parameters"]["MachineImageId"]
+    assert cell["Parameters"]["MachineImageId"]["Default"] == NEWEST
+    newest = cell["Parameters"]["NewestMachineImageId"]
+    assert newest["Type"] == "AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"
+    assert newest["Default"] == FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml").machine_image.parameter
     for template in resources(cell, "AWS::EC2::LaunchTemplate").values():
-        assert template["Properties"]["LaunchTemplateData"]["ImageId"] == {"Ref": "MachineImageId"}
-    assert "machine-image" not in json.dumps(cell["Parameters"])
+        launched = template["Properties"]["LaunchTemplateData"]
+        assert launched["ImageId"] == told("MachineImageId")
+        (disk,) = launched["BlockDeviceMappings"]
+        assert disk["Ebs"]["VolumeInitializationRate"] == 300, "read at once, not at 5 MiB/s"
+        assert disk["Ebs"]["VolumeSize"] == 50, "stopped hosts keep it"
+
+
+@pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
+def test_a_refresh_waits_for_the_balancer_and_its_way_back_needs_no_second_fleet(fleet: str) -> None:
+    for group in resources(templates(fleet)["Cell-1"], "AWS::AutoScaling::AutoScalingGroup").values():
+        preferences = group["UpdatePolicy"]["AutoScalingInstanceRefresh"]["Preferences"]
+        assert preferences["InstanceWarmup"] == 30
+        assert preferences["MinHealthyPercentage"] == {"Fn::If": ["FastRefresh", 80, 100]}
+        assert preferences["MaxHealthyPercentage"] == {"Fn::If": ["FastRefresh", 180, 150]}
+
+
+def test_a_release_in_the_account_may_read_what_templates_name() -> None:
+    policies = resources(templates("dev")["Rollout"], "AWS::IAM::Policy").values()
+    said = [each for policy in policies for each in policy["Properties"]["PolicyDocument"]["Statement"]]
+    (read,) = [each for each in said if each["Action"] == "ssm:GetParameters"]
+    text = json.dumps(read["Resource"])
+    for name in ("peakplan/dev/*", "cdk-bootstrap/hnb659fds/version", "imagebuilder/peakplan/dev/machine-image"):
+        assert f":parameter/{name}" in text
+
+
+@pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
+def test_who_is_verified_is_said_even_where_nobody_is(fleet: str) -> None:
+    listeners = resources(templates(fleet)["Cell-1"], "AWS::ElasticLoadBalancingV2::Listener").values()
+    modes = {each["Properties"].get("MutualAuthentication", {}).get("Mode") for each in listeners}
+    assert {"dev": "off", "prime-day": "verify"}[fleet] in modes
+
+
+def test_handshakes_that_fail_are_logged() -> None:
+    for balancer in resources(templates("dev")["Cell-1"], "AWS::ElasticLoadBalancingV2::LoadBalancer").values():
+        said = {each["Key"]: each["Value"] for each in balancer["Properties"]["LoadBalancerAttributes"]}
+        is_front = balancer["Properties"].get("Type") == "network"
+        assert is_front or said["connection_logs.s3.enabled"] == "true"
+
+
+def test_a_changed_trust_bundle_is_a_changed_template() -> None:
+    method = {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem?versionId=abc"}
+    said = dev_fleet({"load_balancer.authentication": method}).load_balancer.authentication
+    assert said.trusted("123456789012") == ("trust-123456789012", "authorities.pem", "abc")
 
 
 def test_an_image_s_tags_say_what_it_is() -> None:

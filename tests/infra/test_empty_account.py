@@ -21,7 +21,7 @@ from tests.infra.moto_server import MotoServer, running_moto
 
 pytestmark = [
     pytest.mark.slow,  # a rehearsal and four synths
-    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: `make test` does, or `npm ci` by hand"),
+    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: npm ci"),
     pytest.mark.skipif(
         not (REPOSITORY_ROOT / ".git").exists(), reason="this is no git checkout: clone the repository to run it"
     ),
@@ -100,7 +100,7 @@ def test_the_account_has_the_fleet_with_the_image_that_was_baked(walk: Walk) -> 
     stacks = walk.server.client("cloudformation").describe_stacks()["Stacks"]
     assert {stack["StackStatus"] for stack in stacks} <= {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
     names = {stack["StackName"] for stack in stacks}
-    wanted = ("network", "image", "rollout", "cell-1", "edge", "observability")
+    wanted = ("network", "image", "rollout", "cell-1", "edge", "observability", "spending")
     assert names == {"CDKToolkit", *(f"peakplan-mine-{name}" for name in wanted)}
     release = walk.server.client("ssm").get_parameter(Name="/imagebuilder/peakplan/dev/machine-image")
     image = release["Parameter"]["Value"]

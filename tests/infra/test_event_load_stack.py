@@ -43,7 +43,10 @@ def test_no_more_workers_run_than_the_bound_counts_and_none_is_started_again(sta
     assert function["VpcConfig"]["SubnetIds"] == ["subnet-0a1b2c3d4e5f67890"]
     assert (once["MaximumRetryAttempts"], once["MaximumEventAgeInSeconds"]) == (0, 60)
     variables = function["Environment"]["Variables"]
-    assert variables["CLIENT_PEM"] == "{{resolve:secretsmanager:load/identity}}"
+    assert (variables["METHOD"], variables["IDENTITY"]) == ("mtls", "load/identity"), (
+        "where the key is, and not the key"
+    )
+    assert "resolve:secretsmanager" not in json.dumps(variables)
     assert variables["URL"] == "https://plan.planner.internal"
 
 

@@ -11,7 +11,7 @@ from infra.constructs.host import user_data
 from infra.constructs.shopper_events import events_environment
 from infra.fleet.cost import volume_gib
 from infra.fleet.settings import FleetSettings
-from infra.fleet.shopper_events import ShopperEvents, key_parameter, most_gigabytes, stream_name
+from infra.fleet.shopper_events import FILE_MEGABYTES, FILES, KINDS, ShopperEvents, key_parameter, stream_name
 from infra.operations.outcomes_key import delete_key, make_key
 from service.settings import Settings
 from tests.infra.branches import locked
@@ -68,7 +68,8 @@ def test_the_service_reads_what_a_host_is_told(monkeypatch: pytest.MonkeyPatch) 
     outcomes = Settings().outcomes
     assert (str(outcomes.dir), outcomes.files) == ("/var/lib/peakplan/outcomes", 64)
     assert events_environment(dev_fleet({})) == {}
-    assert most_gigabytes() < min(volume_gib(group) for group in fleet.groups) / 4, "files leave the disk to the image"
+    most_gigabytes = len(KINDS) * (FILES + 1) * FILE_MEGABYTES / 1000
+    assert most_gigabytes < min(volume_gib(fleet, group) for group in fleet.groups) / 4, "the image has the rest"
 
 
 def test_an_experiment_of_the_fleet_file_is_each_host_s_and_its_arms_keep_their_order(

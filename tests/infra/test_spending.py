@@ -8,7 +8,7 @@ import pytest
 from infra.fleet.cost import HOURS_A_MONTH, Prices, bills
 from infra.fleet.spending import spending
 from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.synthesis import templates
+from tests.infra.synthesis import changed_fleet, templates
 
 SALE = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
 SMALL = {"name": "small", "start": "2030-08-13T07:00:00Z", "end": "2030-08-13T08:00:00Z", "multiplier": 1.5}
@@ -26,15 +26,17 @@ def test_the_fleet_files_own_budget_comes_first() -> None:
     assert spending(dev_fleet({"monthly_budget": 1234})).month == 1234
 
 
-def of_kind(stack: str, kind: str) -> list[dict[str, Any]]:
-    resources = templates("dev")[stack]["Resources"]
+def of_kind(stack: str, kind: str, found: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    resources = (found or templates("dev"))[stack]["Resources"]
     return [each["Properties"] for each in resources.values() if each["Type"] == kind]
 
 
 def test_budget_and_anomalies_look_at_the_tag_that_every_resource_has_and_tell_tickets() -> None:
-    (budget,) = of_kind("Observability", "AWS::Budgets::Budget")
-    (monitor,) = of_kind("Observability", "AWS::CE::AnomalyMonitor")
-    (subscription,) = of_kind("Observability", "AWS::CE::AnomalySubscription")
+    asked = changed_fleet({"cost_anomalies": True})
+    assert of_kind("Spending", "AWS::CE::AnomalyMonitor") == [], "a member account would be refused it"
+    (budget,) = of_kind("Spending", "AWS::Budgets::Budget", asked)
+    (monitor,) = of_kind("Spending", "AWS::CE::AnomalyMonitor", asked)
+    (subscription,) = of_kind("Spending", "AWS::CE::AnomalySubscription", asked)
     assert budget["Budget"]["CostFilters"] == {"TagKeyValue": ["user:peakplan:fleet$dev"]}
     assert json.loads(monitor["MonitorSpecification"])["Tags"]["Key"] == "peakplan:fleet"
     tags = of_kind("Cell-1", "AWS::ElasticLoadBalancingV2::LoadBalancer")[0]["Tags"]
@@ -42,8 +44,10 @@ def test_budget_and_anomalies_look_at_the_tag_that_every_resource_has_and_tell_t
     told = [each["Subscribers"][0]["Address"] for each in budget["NotificationsWithSubscribers"]]
     topic = subscription["Subscribers"][0]["Address"]
     assert told == [topic, topic]
+    (named,) = [each for each in of_kind("Observability", "AWS::SNS::Topic") if each["TopicName"].endswith("tickets")]
+    assert json.dumps(topic).endswith(f':{named["TopicName"]}"]]}}')
     policies = of_kind("Observability", "AWS::SNS::TopicPolicy")
-    (of_topic,) = [each for each in policies if each["Topics"] == [topic]]
+    (of_topic,) = [each for each in policies if "Tickets" in json.dumps(each["Topics"])]
     publishers = [
         statement["Principal"].get("Service") for statement in of_topic["PolicyDocument"]["Statement"]
         if statement["Effect"] == "Allow"

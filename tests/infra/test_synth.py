@@ -18,6 +18,7 @@ from tests.infra.synthesis import (
     synthesised,
     templates,
     templates_of,
+    told,
 )
 
 FLEET_NAMES = ("dev", "prime-day")
@@ -28,7 +29,7 @@ GROUP = "AWS::AutoScaling::AutoScalingGroup"
 def test_every_stack_of_the_fleet_is_there(fleet: str) -> None:
     settings = FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml")
     cells = {f"Cell-{number}" for number in range(1, settings.cells + 1)}
-    assert set(templates(fleet)) == {"Network", "Image", "Rollout", "Edge", "Observability"} | cells
+    assert set(templates(fleet)) == {"Network", "Image", "Rollout", "Edge", "Observability", "Spending"} | cells
 
 
 @pytest.mark.parametrize("fleet", FLEET_NAMES)
@@ -50,7 +51,7 @@ def test_node_keeps_what_it_compiled_for_the_next_synth() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fleet", FLEET_NAMES)
-@pytest.mark.parametrize("stack", ["Network", "Image", "Cell-1", "Edge", "Observability"])
+@pytest.mark.parametrize("stack", ["Network", "Image", "Cell-1", "Edge", "Observability", "Spending"])
 def test_cfn_lint_is_content(fleet: str, stack: str) -> None:
     assert lint_findings(templates(fleet)[stack]) == []
 
@@ -72,7 +73,7 @@ def test_prime_day_s_processors_stand_in_for_chips_from_the_same_image() -> None
     assert (processors["MinSize"], processors["MaxSize"]) == (str(stands_in.minimum), str(stands_in.maximum))
     templated = resources(cell, "AWS::EC2::LaunchTemplate").values()
     hosts = [each["Properties"]["LaunchTemplateData"] for each in templated]
-    assert {json.dumps(each["ImageId"]) for each in hosts} == {json.dumps({"Ref": "MachineImageId"})}
+    assert {json.dumps(each["ImageId"]) for each in hosts} == {json.dumps(told("MachineImageId"))}
     assert {each["InstanceType"] for each in hosts} == {group.instance_type for group in settings.groups}
     pools = {
         json.dumps(each["Properties"]["AutoScalingGroupName"]): each["Properties"]["MaxGroupPreparedCapacity"]

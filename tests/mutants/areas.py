@@ -45,11 +45,11 @@ AREAS = {
     "model": Area(
         _modules(
             "service/decoding",
-            "draft_model early_exit linear llama llama_config native_llama native_products prefill_head",
+            "linear llama llama_config native_llama native_products prefill_head",
         ),
         _modules(
             "tests/decoding",
-            "test_draft_model test_linear test_llama test_native_llama test_native_products test_prefill_head",
+            "test_linear test_llama test_native_llama test_native_products test_prefill_head",
         ),
     ),
     "gateway": Area(("service/gateway",), ("tests/gateway",)),

@@ -2,8 +2,12 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+import json
+import re
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,9 +24,12 @@ from service.planner.plan_cache import CachedPlanText, PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.vocabulary import shipped_vocabulary
+from service.planner.shop import current
+from service.planner.shop.folder import ShopFolder
+from service.planner.vocabulary import Vocabulary, shipped_vocabulary
 from service.telemetry.logs import JsonFormatter
 from tests.fake_models import result
+from tests.planner.shop.test_in_shop import write_folder
 
 pytestmark = pytest.mark.anyio
 TEXT = " find Color red Type shoes Any"
@@ -72,7 +79,7 @@ def planner(engine: Engine, shared: Shared | None = None, entries: int = 100) ->
 async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> None:
     engine = Engine()
     caching = planner(engine)
-    first = await caching.plan(task("red shoes"))
+    first = await caching.plan(task("RED Shoes"))
     again = await caching.plan(task("  RED   Shoes "))
     assert (first.source, again.source, again.degraded) == ("model", "cache", False)
     assert again.plan.facets == {"color": ["RED"], "type": ["Shoes"]}
@@ -95,7 +102,7 @@ async def test_identical_questions_in_flight_share_one_generation() -> None:
     engine = Engine()
     engine.gate.clear()
     caching = planner(engine)
-    asked = [asyncio.create_task(caching.plan(task(text))) for text in ("red shoes", "Red shoes", "RED SHOES")]
+    asked = [asyncio.create_task(caching.plan(task(text))) for text in ("RED SHOES", " RED SHOES", "RED  SHOES ")]
     while not engine.calls:
         await asyncio.sleep(0)
     engine.gate.set()
@@ -200,7 +207,7 @@ async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free()
     first = asyncio.create_task(caching.plan(task("red shoes")))
     while not engine.calls:
         await asyncio.sleep(0)
-    assert caching.plan_at_once(task("Red shoes")) is None
+    assert caching.plan_at_once(task("red  shoes")) is None
     engine.gate.set()
     assert (await first).source == "model"
 
@@ -226,12 +233,60 @@ async def test_without_room_nothing_is_remembered() -> None:
         assert (await caching.plan(task("red shoes"))).source == "model"
 
 
+class Writer(Engine):
+    """An engine whose text depends on all that it is asked: it names one of the words that the grammar admits."""
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        words = [json.loads(literal) for literal in re.findall(r'^p[0-9]+: ("(?:[^"\\]|\\.)*")', request.grammar, re.M)]
+        chosen = words[zlib.crc32(f"{request.prompt}{request.grammar}".encode("utf-8", "replace")) % len(words)]
+        return replace(await super().generate(request), text=f" find Max{chosen} Any")
+
+
+ASKED = st.lists(
+    st.sampled_from("red jeans TOP in TRY EUR eur under 40 1.500 50€ | ㎏".split()), min_size=2, max_size=6
+)
+OTHERS: dict[str, Callable[[Question], Question]] = {
+    "case": lambda asked: Question.parse(asked.text.swapcase(), asked.utterances[:-1], asked.locale),
+    "locale": lambda asked: Question.parse(asked.text, asked.utterances[:-1], "de-CH"),
+    "a word": lambda asked: Question.parse(f"{asked.text} small", asked.utterances[:-1], asked.locale),
+    "mark": lambda asked: Question.parse(asked.text.replace("|", "/"), asked.utterances[:-1], asked.locale),
+    "turns": lambda asked: Question.parse(asked.words[-1].text, (asked.text,), asked.locale),
+    "nothing": lambda asked: Question.parse(f" {asked.text}  ", asked.utterances[:-1], asked.locale),
+}
+
+
 @settings(deadline=None)
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_equal_keys_mean_equal_prompts_and_grammars(one: str, other: str) -> None:
-    tasks = [task(text) for text in (one, other)]
-    same_key = tasks[0].key("v") == tasks[1].key("v")
-    assert not same_key or (tasks[0].prompt, tasks[0].grammar) == (tasks[1].prompt, tasks[1].grammar)
+@given(ASKED, st.sampled_from(sorted(OTHERS)), st.sampled_from(["", "en-US"]))
+def test_questions_that_differ_in_one_respect_are_planned_as_without_a_cache(
+    words: list[str], respect: str, locale: str
+) -> None:
+    asked = Question.parse(" ".join(words), (), locale)
+    engine, questions = Writer(), [asked, OTHERS[respect](asked)]
+    caching, without = planner(engine), planner(Writer(), entries=0)
+
+    async def plans(of: CachingPlanner) -> list[Plan]:
+        return [(await of.plan(PlanTask(question, shipped_vocabulary()))).plan for question in questions]
+
+    assert asyncio.run(plans(caching)) == asyncio.run(plans(without))
+    assert engine.calls == (1 if questions[0] == questions[1] else 2)
+
+
+async def test_another_shop_vocabulary_arm_or_caller_is_another_question(tmp_path: Path) -> None:
+    engine = Writer()
+    caching, plain, of_arm = planner(engine), task("red muga shoes"), task("red muga shoes")
+    of_arm.cached_for = "newer"
+    document = shipped_vocabulary().model_dump()
+    document["facets"]["brand"]["description"] = "another"
+    of_vocabulary = PlanTask(plain.question, Vocabulary.model_validate(document))
+    of_caller = PlanTask(plain.question, plain.vocabulary, caller="somebody")
+    for number, asked in enumerate((plain, of_arm, of_vocabulary, of_caller), 1):
+        assert (await caching.plan(asked)).source == "model"
+        assert engine.calls == number
+    for number, kind in enumerate(("brand", "type"), 5):
+        with current.reading(ShopFolder.load(write_folder(tmp_path / kind, {"muga": kind})).lexicon):
+            assert (await caching.plan(task("red muga shoes"))).source == "model"
+            assert (await caching.plan(task("red muga shoes"))).source == "cache"
+        assert engine.calls == number
 
 
 async def test_prompt_and_grammar_are_made_once_and_the_grammar_only_for_a_model(
@@ -273,7 +328,7 @@ async def test_whatever_fails_at_a_question_it_is_answered_counted_and_told_once
     assert planned.plan.sources
     assert caching.counts == {"misses": 1}
     (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert vars(told)["question"] == hashlib.blake2b(b" red secret shoes\n", digest_size=8).hexdigest()
+    assert vars(told)["question"] == hashlib.blake2b(b" red secret shoes |", digest_size=8).hexdigest()
     assert "IndexError" in vars(told)["exception"]
     assert "secret" not in JsonFormatter().format(told)
 

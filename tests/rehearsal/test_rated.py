@@ -12,19 +12,14 @@ from peakplan_client.shop import MAPPING, Shop
 
 from rehearsal.rated import WAYS, measure, questions, rated_shop, rating_of
 from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.question import Question
 from service.planner.fallback.reading.conversation import Conversation
+from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
-from service.settings import Settings
-
-pytestmark = pytest.mark.skipif(
-    catalogue.at_hand(Settings().cache_dir) is None, reason="the sample catalogue is not at hand"
-)
 
 
 @pytest.fixture(scope="module")
 def products() -> dict[str, Product]:
-    return {each.id: each for each in catalogue.read(catalogue.fetch(Settings().cache_dir))}
+    return {each.id: each for each in catalogue.read()}
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,13 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from service.planner.vocabulary import (
     FOREIGN_WORD,
+    MARK_WORDS,
     NO_VERTICAL_WORD,
-    PART_WORD,
+    OFFER_WORDS,
+    PART_WORDS,
     REFUSED_WORD,
     SHARED_WORD,
+    SORT_WORDS,
     shipped_vocabulary,
 )
 
@@ -35,5 +38,5 @@ def _byte_level(words: list[str]) -> Tokenizer:
 def plan_tokenizer() -> Tokenizer:
     """Return a tokenizer to which every plan word, and each word of these tests, is one token after a space."""
     words = [word for _, word in shipped_vocabulary().words()]
-    marks = [NO_VERTICAL_WORD, FOREIGN_WORD, PART_WORD, SHARED_WORD, REFUSED_WORD]
-    return _byte_level([*words, *marks, "red", "shoes"])
+    marks = [*MARK_WORDS.values(), *SORT_WORDS.values(), *OFFER_WORDS.values(), *PART_WORDS]
+    return _byte_level([*words, *marks, NO_VERTICAL_WORD, FOREIGN_WORD, SHARED_WORD, REFUSED_WORD, "red", "shoes"])

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from tests.training.judged import Likeness
 from tests.training.test_asked import TEXTS
-from tests.training.test_behaviour import texts_of
 from tests.training.test_written import written_texts
-from training.data import behaviour
 from training.data.cases import WORTH_CASES, read_cases
+from training.data.conversations import conversations
 from training.needs import read_needs
 
 
@@ -23,7 +22,9 @@ def trained_texts() -> Iterator[str]:
     yield from TEXTS
     yield from written_texts()
     yield from (need.text for need in read_needs())
-    yield from (text for row in behaviour.rows() for text in texts_of(row))
+    for _, conversation in conversations("train"):
+        says = [turn.say for turn in conversation.turns]
+        yield from (*says, *(" ".join(says[: at + 1]) for at in range(1, len(says))))
     for case in read_cases(WORTH_CASES):
         yield from (case.question.text, " ".join(case.question.utterances))
 

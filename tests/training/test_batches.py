@@ -7,15 +7,24 @@ from training.data.examples import IGNORED, EncodedExample
 
 
 def _example(length: int) -> EncodedExample:
-    return EncodedExample(list(range(length)), [IGNORED] * length, 1)
+    return EncodedExample(list(range(length)), [IGNORED] * length, list(range(length)), [0] * length)
 
 
 def test_collate_pads_on_the_right_and_ignores_the_padding() -> None:
     batch = collate([_example(2), _example(4)], padding=9)
 
     assert batch.tokens.tolist() == [[0, 1, 9, 9], [0, 1, 2, 3]]
-    assert batch.mask.tolist() == [[True, True, False, False], [True] * 4]
     assert (batch.targets == IGNORED).all()
+    assert (batch.mask[1, 0] == 0).tolist() == torch.ones(4, 4).tril().bool().tolist()
+    assert not (batch.mask[0, 0, :2, 2:] == 0).any(), "nothing attends to padding"
+
+
+def test_a_plan_is_seen_by_no_later_turn() -> None:
+    turns = EncodedExample([5, 6, 7, 8], [IGNORED] * 4, [0, 1, 1, 2], [0, 1, 0, 2])
+    batch = collate([turns], padding=9)
+
+    assert (batch.mask[0, 0] == 0).int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 0, 1, 1]]
+    assert batch.positions.tolist() == [[0, 1, 1, 2]]
 
 
 def test_batches_hold_every_example_once_and_depend_on_the_seed_alone() -> None:

@@ -1,4 +1,4 @@
-"""A base of every architecture is trained for fifty steps, served, exported and imported again."""
+"""A base of every architecture is trained for some fifty steps, served, exported and imported again."""
 
 import random
 import shutil
@@ -25,6 +25,7 @@ from tests.weights.samples import plan
 from training import finetune
 from training.bases import read_base
 from training.data.examples import Example
+from training.data.mix import Dialogue
 from training.finetune import Finetuning
 from training.settings import AdapterSettings
 
@@ -32,21 +33,21 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
-STEPS, BATCH = 50, 8
+ROWS, BATCH_TOKENS, LEAST_STEPS = 400, 96, 40
 
 
 @dataclass(frozen=True)
 class FewRows:
-    """As many questions of two words as the steps take."""
+    """Questions of two words."""
 
-    def epoch(self, rng: random.Random) -> list[Example]:
-        return list(self._examples(rng))
+    def epoch(self, rng: random.Random) -> list[Dialogue]:
+        return [(example,) for example in self._examples(rng)]
 
     def dev(self) -> dict[str, list[Example]]:
         return {}
 
     def _examples(self, rng: random.Random) -> Iterator[Example]:
-        for _ in range(STEPS * BATCH):
+        for _ in range(ROWS):
             query = f"{rng.choice(('red', 'blue', 'black'))} {rng.choice(('lamp', 'kettle', 'shoes'))}"
             spans = [FacetSpan("color", 0, 0), FacetSpan("type", 1, 1)]
             yield Example(query, PlanDraft("keyword", "find_product", ["catalog"], spans))
@@ -76,7 +77,7 @@ def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_it_is_trained_for_fifty_steps_served_and_goes_through_an_export(
+def test_it_is_trained_served_and_goes_through_an_export(
     architecture: str, losses: list[float], tmp_path: Path
 ) -> None:
     base = write_base(tmp_path / architecture, architecture)
@@ -84,11 +85,11 @@ def test_it_is_trained_for_fifty_steps_served_and_goes_through_an_export(
     made = import_model(base, tmp_path / "made", heads, beside={FILE_NAME: SHIPPED_MODEL / FILE_NAME})
     untrained = load_model(made.folder, tmp_path).weights
 
-    _train(_fifty_steps(made.folder, tmp_path))
+    _train(_few_steps(made.folder, tmp_path))
     for name in ("adapter_model.safetensors", "adapter_config.json"):
         shutil.copy(tmp_path / "work" / name, made.folder)
 
-    assert len(losses) == STEPS
+    assert len(losses) >= LEAST_STEPS
     assert fmean(losses[-5:]) < 0.8 * fmean(losses[:5])
     trained = load_model(made.folder, tmp_path).weights
     changed = {name for name, tensor in trained.items() if not torch.equal(tensor, untrained[name])}
@@ -102,7 +103,7 @@ def test_it_is_trained_for_fifty_steps_served_and_goes_through_an_export(
     assert transformers_greedy(exported.folder) == written
 
 
-def _fifty_steps(imported: Path, folder: Path) -> Finetuning:
+def _few_steps(imported: Path, folder: Path) -> Finetuning:
     base = read_base(imported, folder)
     return Finetuning(
         base=base.folder,
@@ -110,7 +111,9 @@ def _fifty_steps(imported: Path, folder: Path) -> Finetuning:
         eos=base.eos,
         vocabulary=shipped_vocabulary(),
         source=FewRows,
-        adapter=AdapterSettings(rank=4, alpha=8, epochs=1, batch_size=BATCH, learning_rate=1e-2, warmup_steps=5),
+        adapter=AdapterSettings(
+            rank=4, alpha=8, epochs=1, batch_tokens=BATCH_TOKENS, learning_rate=1e-2, warmup_steps=5
+        ),
         work=folder / "work",
         seed=7,
     )

@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, plan_tokenizer: Tokenizer) -> 
         eos=2,
         vocabulary=shipped_vocabulary(),
         source=partial(Mix, write_data(folder / "data"), SMALL),
-        adapter=AdapterSettings(rank=2, alpha=4, epochs=2, batch_size=128, warmup_steps=2, checkpoint_every=2),
+        adapter=AdapterSettings(rank=2, alpha=4, epochs=2, batch_tokens=4096, warmup_steps=2, checkpoint_every=2),
         work=folder / "work",
         seed=7,
     )

@@ -171,7 +171,7 @@ def test_a_rehearsal_scales_what_grows_with_the_data_and_nothing_else() -> None:
     whole = TrainingSettings(data=Path(), cache=Path(), work=Path(), output=Path())
     scaled = whole.scaled(0.01)
 
-    assert (scaled.shares.behaviour, scaled.shares.written) == (110, pytest.approx(0.006))
+    assert (scaled.shares.products, scaled.shares.written) == (120, pytest.approx(0.006))
     assert scaled.shares.labelled == whole.shares.labelled, "a share of the data's own queries"
     assert (scaled.heads.questions, scaled.adapter.warmup_steps) == (160, 1)
     assert (scaled.adapter.rank, scaled.heads.epochs) == (whole.adapter.rank, whole.heads.epochs)

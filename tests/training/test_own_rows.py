@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from service.planner.plan_text import PlanDraft
+from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.settings.choices import SHIPPED_MODEL
 from tests.training.own_rows import VOCABULARY, made, written
@@ -78,7 +78,7 @@ def test_what_a_row_does_not_say_is_no_target() -> None:
         ({"question": "red shoes", "facets": {"color": []}}, "facets.color: list should have at least 1 item"),
         ({"question": "red shoes", "facets": {"color": "red"}}, "facets.color: input should be a valid array"),
         ({"question": "not red", "exclude": {"color": ["blue"]}}, "exclude.color: 'blue' stands nowhere"),
-        ({"question": "red shoes", "price": {"max": 3}}, "price: is read or made by rule"),
+        ({"question": "red shoes", "price": {"max": 3}}, "price: is no label that a row can have"),
         ({"question": "red shoes", "brand": "nike"}, "brand: is no label; the labels are"),
         ({"question": "red shoes", "parts": [{"facets": {"type": ["shoes"]}}]}, "parts: list should have at least 2"),
         (
@@ -146,12 +146,14 @@ def test_an_epoch_has_every_own_row_and_rehearses_ours(tmp_path: Path) -> None:
     mix = OwnMix(path := tmp_path / "rows.pickle", OwnMix.save(own, path), 50)
     epoch = mix.epoch(random.Random(1))
 
-    assert sum(example.origin == ORIGIN for example in epoch) == len(own.train)
-    assert 40 <= len(epoch) - len(own.train) <= 60
+    turns = [turn for dialogue in epoch for turn in dialogue]
+    assert sum(example.origin == ORIGIN for example in turns) == len(own.train)
+    assert 40 <= len(turns) - len(own.train) <= 60
+    assert any(len(dialogue) > 1 for dialogue in epoch)
     assert epoch == mix.epoch(random.Random(1))
-    assert "lamp" not in {example.query for example in epoch}
+    assert "lamp" not in {example.query for example in turns}
     assert [example.query for example in mix.dev()[ORIGIN]] == ["lamp"]
-    assert not {example.query for example in mix.dev()[OURS]} & {example.query for example in epoch}
+    assert not {example.origin for example in mix.dev()[OURS]} & {example.origin for example in turns}
     assert pickle.loads(path.read_bytes()) == own
 
 
@@ -207,12 +209,27 @@ def test_a_vertical_without_facets_is_learnt_after_the_spans_that_the_model_writ
 ) -> None:
     said = made(SHOES).draft
     monkeypatch.setattr(own_data, "planned", lambda *_: said)
-    bare, whole = made({"question": "red shoes", "vertical": None}), made(SHOES)
-    filled, same = own_data.with_context([bare, whole], SimpleNamespace())  # type: ignore[arg-type]
+    bare, story = made({"question": "red shoes", "vertical": None}), made({"question": "red", "intent": "feedback"})
+    filled, same = own_data.with_context([bare, story], SimpleNamespace())  # type: ignore[arg-type]
 
     assert filled.draft.spans == said.spans
     assert (filled.draft.vertical, filled.knows_facets) == (None, False)
-    assert same is whole
+    assert same is story
+
+
+def test_prices_and_sorts_that_a_row_cannot_say_are_learnt_as_the_model_writes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    question = "cheapest red shoes under $40"
+    price, thing = FacetSpan("max", 3, 4), FacetSpan("need", 1, 2)
+    said = PlanDraft("keyword", "find_product", marks=[price, thing], sort="price_asc")
+    monkeypatch.setattr(own_data, "planned", lambda *_: said)
+    row = made({"question": question, "intent": "find_product", "facets": {"color": ["red"]}})
+    [learnt] = own_data.with_context([row], SimpleNamespace())  # type: ignore[arg-type]
+
+    assert learnt.draft.spans == row.draft.spans
+    assert learnt.draft.marks == [price]
+    assert (learnt.draft.sort, learnt.knows_closing) == ("price_asc", True)
 
 
 def test_the_check_needs_nothing_that_trains_and_tells_what_is_said_twice(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.training.own_rows import made
 from training import own_time
 from training.own_data import plan_seconds
 from training.own_time import PLAN_SECONDS, RECORDED_CORES, Work, told
-from training.settings import EarlyExitSettings, HeadSettings, TrainingSettings
+from training.settings import HeadSettings, TrainingSettings
 
 # What `peakplan finetune` does with 300 rows, unless options say otherwise.
 WORK = Work(rows=270, held_out=30, epochs=3, rehearsal=1.0, questions=4000, measured=300)
@@ -59,8 +59,4 @@ def test_a_plan_s_time_is_the_mean_of_some(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_recorded_minutes_are_of_the_recipe_s_own_numbers(tmp_path: Path) -> None:
     recipe = TrainingSettings(data=tmp_path, cache=tmp_path, work=tmp_path, output=tmp_path)
-    assert (HeadSettings().questions, EarlyExitSettings().questions, recipe.processes) == (
-        own_time.RECORDED_QUESTIONS,
-        own_time.RECORDED_EXIT_QUESTIONS,
-        RECORDED_CORES,
-    )
+    assert (HeadSettings().questions, recipe.processes) == (own_time.RECORDED_QUESTIONS, RECORDED_CORES)

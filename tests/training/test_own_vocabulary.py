@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from service.planner.fallback.making.plans import plan_from_text
+from service.planner.completion import plan_from_text
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary, VocabularyError, shipped_vocabulary
 from tests.planner.test_vocabulary import GROCER, write
 from tests.training.conftest import _byte_level
 from tests.training.tiny_data import write_base
 from training import finetune
 from training.data.examples import Example, within
+from training.data.mix import Dialogue
 from training.finetune import Finetuning
 from training.settings import AdapterSettings
 from training.tuned import TunedModel
@@ -33,7 +33,7 @@ DIETS, THINGS = ("vegan", "kosher", "halal"), ("pasta", "soup", "bread")
 class Questions:
     """Every diet with every thing; a bare diet asks for a recipe."""
 
-    def epoch(self, rng: random.Random) -> list[Example]:
+    def epoch(self, rng: random.Random) -> list[Dialogue]:
         examples = [
             Example(
                 f"{diet} {thing}",
@@ -44,7 +44,7 @@ class Questions:
             for thing in THINGS
         ]
         examples += [Example(diet, PlanDraft("keyword", "recipe")) for diet in DIETS]
-        return rng.sample(examples * 8, 8 * len(examples))
+        return [(example,) for example in rng.sample(examples * 8, 8 * len(examples))]
 
 
 def _spans() -> list[FacetSpan]:
@@ -65,7 +65,7 @@ def test_a_miniature_model_plans_in_the_words_of_its_own_vocabulary(folder: Path
     vocabulary = Vocabulary.load(folder / "model")
     tokenizer = _byte_level([*(word for _, word in vocabulary.words()), *DIETS, *THINGS])
     torch.manual_seed(3)
-    settings = AdapterSettings(rank=16, alpha=32, epochs=6, batch_size=8, learning_rate=1e-2, average_decay=0.9)
+    settings = AdapterSettings(rank=16, alpha=32, epochs=6, batch_tokens=200, learning_rate=1e-2, average_decay=0.9)
     run = Finetuning(
         base=write_base(folder / "base", tokenizer, initializer_range=0.2),
         bos=1,
@@ -85,14 +85,13 @@ def test_a_miniature_model_plans_in_the_words_of_its_own_vocabulary(folder: Path
             written = model.greedy(question)
             assert written is not None
             text = model.text(written.tokens).removesuffix("<|im_end|>")
-            plan = plan_from_text(text, Conversation(question), vocabulary)
+            plan = plan_from_text(text, question, vocabulary)
             assert plan.facets == {"diet": [diet], "type": [thing]}
             assert (plan.intent, plan.vertical, plan.sources) == ("find_product", "fresh-food", ["shelf"])
-    asked = model.greedy(Question.parse("vegan"))
+    bare = Question.parse("vegan")
+    asked = model.greedy(bare)
     assert asked is not None
-    assert (
-        plan_from_text(model.text(asked.tokens), Conversation(Question.parse("vegan")), vocabulary).intent == "recipe"
-    )
+    assert plan_from_text(model.text(asked.tokens), bare, vocabulary).intent == "recipe"
 
 
 def _train(run: Finetuning, output: Path) -> None:

@@ -13,19 +13,17 @@ import pytest
 from scipy.stats import binom
 from sklearn.ensemble import ExtraTreesClassifier
 
-from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.plan import Plan
-from service.planner.question import Question
+from service.planner.completion import plan_from_draft
 from service.planner.fallback.reading.conversation import Conversation
 from service.planner.fallback.rules.draft import draft_by_rule
+from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.planner.worth.features import NAMES
 from service.planner.worth.scorer import FILE_NAME, Scorer
 from service.settings.choices import SHIPPED_MODEL
 from training import worth as worth_module
-from training.data import behaviour_examples
 from training.data.examples import Example
-from training.worth import fit, is_right, recalibrate
+from training.worth import fit, is_right, recalibrate, turns
 from training.worth_bound import FEWEST, Compared, bounded, calibrated, is_bounded, write
 from training.worth_network import LEAST_IN_A_LEAF, NUMBERS_TRIED, SEED, TREES
 
@@ -145,15 +143,11 @@ def test_a_model_that_is_never_better_is_worth_the_same_for_every_question() -> 
     assert worth == pytest.approx(0.5 / 301, abs=1e-6)
 
 
-def by_rule(text: str) -> Plan:
-    return plan_by_rule(Conversation(Question.parse(text)), shipped_vocabulary())
-
-
 def test_a_plan_is_right_where_all_is_that_a_shop_would_notice() -> None:
-    examples = (one for one in behaviour_examples.examples("dev") if one.expected is not None and not one.history)
-    refusing = (one for one in examples if one.expected and one.expected["exclude"] and not one.expected["parts"])
-    example = next(one for one in refusing if is_right(by_rule(one.query), one))
-    plan = by_rule(example.query)
+    first = [one for one in turns("dev") if not one.history and any(span.refused for span in one.draft.spans)]
+    example = first[0]
+    plan = plan_from_draft(example.draft, example.question(), shipped_vocabulary())
+    assert is_right(plan, example)
     assert is_right(plan.model_copy(update={"vertical": "software"}), example)
     assert not is_right(plan.model_copy(update={"exclude": {}}), example)
     assert not is_right(plan.model_copy(update={"sort": "newest"}), example)

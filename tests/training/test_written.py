@@ -64,7 +64,7 @@ def test_what_names_a_dev_category_is_left_out(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(written, "labelled_queries", lambda: labelled)
     mix = Mix(write_data(tmp_path / "data"), replace(SMALL, products=9, written=1.0))
 
-    examples = [e for e in mix.epoch(random.Random(1)) if e.origin in ("product", "written")]
+    examples = [e for e, *_ in mix.epoch(random.Random(1)) if e.origin in ("product", "written")]
 
     known = {e.draft.vertical for e in examples if "vase" in e.query and e.origin == "written"}
     assert known == {None}, "its spans teach, its vertical does not"

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from training.data.mix import Shares
 from training.positions import Positions
 
-SMALL = Shares(attributes=60, products=60, categories=40, written=0.02, support=40, out_of_scope=20, behaviour=400)
+SMALL = Shares(attributes=60, products=60, categories=40, written=0.02, support=40, out_of_scope=20, conversations=0.05)
 
 
 def write_data(folder: Path) -> Path:

@@ -19,9 +19,9 @@ from service.planner.shop.lexicon import Lexicon
 from service.planner.spelling import correct_word
 from service.settings.experiments import ExperimentSettings
 from tests.faults.under_load import fake_server
-from tests.planner.shop.test_in_shop import write_folder
 from tests.processes import eventually
 from tests.server_process import ServerProcess
+from tests.shop_folder import write_folder
 from value.reading import sums
 from value.report import report
 
@@ -52,9 +52,9 @@ def test_each_arm_is_read_in_its_folder_and_each_folder_is_reloaded_and_refused_
     kept = [json.loads(line) for line in (tmp_path / "kept" / "plans.jsonl").read_text("utf-8").splitlines()]
     first = {answer["request_id"]: digests[arm] for arm, found in answers.items() for answer in found}
     assert {line["request_id"]: line.get("shop") for line in kept if line["request_id"] in first} == first
-    told = [json.loads(line) for line in server.lines if '"mapped_megabytes"' in line]
+    told = [json.loads(line) for line in server.lines if '"megabytes"' in line]
     assert [each["version"] for each in told[:2]] == [digests["control"], digests["newer"]]
-    assert all(each["mapped_megabytes"] >= 0 for each in told)
+    assert all(each["megabytes"] >= 0 for each in told)
     (made,) = report(sums([tmp_path / "kept" / "plans.jsonl"]))["experiments"] or [None]
     assert {maker["shop"] for maker in made["made_by"]["newer"]["makers"]} >= {digests["newer"]}
 

@@ -29,8 +29,9 @@ async def test_plans_and_events_are_documents_of_ubi(tmp_path: Path) -> None:
     kept = OutcomeSettings(dir=tmp_path / "kept", actions=OWN_ACTIONS)
     async with talking_to(SHOES, outcomes=kept, experiment=trial, release="ami-1") as client:
         await client.post("/plan", json={"query": "red shoes"}, headers={"x-experiment-unit": SHOPPER})
-        query_id = await planned(client)
-        for event in (click(query_id, timestamp="2026-11-23T20:20:39"), ubi_page_exit(query_id), click(query_id)):
+        query_id, other_id = await planned(client), await planned(client)
+        clicks = [click(query_id, event_id="1"), click(other_id, event_id="1")]
+        for event in (click(query_id, timestamp="2026-11-23T20:20:39"), ubi_page_exit(query_id), *clicks):
             assert (await client.post("/outcomes", json=event)).json()["kept"] == 1
     plans, events = tmp_path / "kept/plans.jsonl", tmp_path / "kept/events.jsonl"
     packed = tmp_path / "events.gz"  # as Firehose's bucket has them
@@ -46,13 +47,13 @@ async def test_plans_and_events_are_documents_of_ubi(tmp_path: Path) -> None:
     for action, document in zip(lines[::2], lines[1::2], strict=True):
         found[action["index"]["_index"]][action["index"]["_id"]] = document
         assert STRICT_DATE_TIME.fullmatch(document["timestamp"])
-    first, second = found["ubi_queries"].values()
+    first, second, _ = found["ubi_queries"].values()
     assert first["query_attributes"]["arm"] == "control"
     assert (second["query_id"], second["query_attributes"]["release"]) == (query_id, "ami-1")
     assert set(first) <= OF_QUERIES
-    assert len(found["ubi_events"]) == 3, "an event that two files have is one document"
+    assert len(found["ubi_events"]) == 4, "an event that two files have is one document"
     for event in found["ubi_events"].values():
         assert set(event) <= OF_EVENTS
-        assert event["query_id"] == query_id
+        assert event["query_id"] in (query_id, other_id)
     assert {event["action_name"] for event in found["ubi_events"].values()} == {"click", "page_exit"}
     assert "2026-11-23T20:20:39.000Z" in {event["timestamp"] for event in found["ubi_events"].values()}

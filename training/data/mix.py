@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
+from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.vocabulary import shipped_vocabulary
 from training.data import asked, attributes, augment, conversations, rows, written
 from training.data.examples import Example, MarkedText
@@ -46,6 +46,13 @@ class Shares:
     out_of_scope: int = 500
     asked: int = 8000  # our own sentences with an intent alone: all of them
     conversations: float = 1.0  # of the conversations that people of no rule labelled, every turn of each
+
+
+# What an adapter that knows products already is reminded of while it learns conversations.
+REFRESHING = Shares(
+    labelled=0.165, pqa=110, bitext=88, clinc=176, taxonomy=132, categories=330, attributes=660, products=880,
+    written=0.132, support=110, out_of_scope=110, asked=1760,
+)  # fmt: skip
 
 
 class Source(Protocol):

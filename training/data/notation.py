@@ -115,7 +115,8 @@ def parse(lines: list[str], number: int = 1) -> Conversation:
     head = [part.strip() for part in lines[0].removeprefix("= ").split("|")]
     if not lines[0].startswith("= ") or len(head) != 3:
         raise NotationError(f"{number}: a conversation starts with '= who | shop | locale': {lines[0][:60]}")
-    conversation = Conversation(*head)
+    who, shop, locale = head
+    conversation = Conversation(who, shop, locale)
     wish: dict[str, Any] = {}
     vertical: str | None = None
     said = ""

@@ -1,7 +1,8 @@
 """Rows of one's own to train on: JSON lines with any subset of labels, checked before anything is trained.
 
 docs/own-data.md has a row of each kind. What a row does not say is context and no target; values stand in the words of
-its question or history, as the shopper wrote them. Prices, ratings, sorts and offers are read by rule: no row has them.
+its question or history, as the shopper wrote them. No row says prices, ratings, needs, sorts or offers: the model that
+a run begins with writes them into the rows (`own_data.with_context`), so that they are marked as before.
 """
 
 import hashlib
@@ -9,25 +10,24 @@ import pickle
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from service.planner.plan import MAX_PARTS, Mode
-from service.planner.plan_text import PlanDraft
+from service.planner.plan_text import FacetSpan, PlanDraft, parse, render
 from service.planner.question import Question, clean
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
-from training.data import behaviour_examples, written
-from training.data.behaviour_examples import UnsayableError, draft_of
-from training.data.behaviour_plans import mode_of
+from training.data import conversations, written
 from training.data.examples import Example
-from training.data.mix import facet_values, product_example, written_examples
-from training.data.rows import held_out
+from training.data.mix import Dialogue, facet_values, product_example, written_examples
+from training.data.rows import held_out, looks_conversational
 
 ORIGIN, OURS = "own", "ours"
 MOST_PROBLEMS = 20  # that a message lists
-_BY_RULE = ("price", "rating", "sort", "offers", "queries", "currency")
+_UNTAUGHT = ("price", "rating", "need", "sort", "offers", "queries", "currency")
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=512)]
 Values = dict[str, Annotated[list[Text], Field(min_length=1)]]
@@ -111,16 +111,9 @@ def own_example(row: OwnRow, vocabulary: Vocabulary) -> Example:
     Where its vertical is known and its facets are not, its spans still have to be filled in, as context.
     """
     _check_known(row, vocabulary)
-    question = Question.parse(row.question, row.history)
     intent = row.intent or DEFAULT_INTENT
-    mode = row.mode or mode_of(row.question)
     fixed = vocabulary.intents[intent].sources
-    plan = row.model_dump(include={"facets", "exclude", "parts", "vertical"})
-    plan |= {"mode": mode, "intent": intent, "sources": list(row.sources if fixed is None else fixed)}
-    try:
-        draft: PlanDraft = draft_of(plan, question, vocabulary, foreign=bool(row.foreign))
-    except UnsayableError as error:
-        raise RowsError(str(error)) from error
+    draft = _draft(row, PlanDraft(row.mode or _mode(row.question), intent, row.sources), vocabulary)
     return Example(
         row.question,
         draft,
@@ -131,6 +124,53 @@ def own_example(row: OwnRow, vocabulary: Vocabulary) -> Example:
         knows_vertical=row.knows("vertical", "foreign"),
         origin=ORIGIN,
     )
+
+
+def _mode(text: str) -> Mode:
+    return "conversational" if looks_conversational(text) else "keyword"
+
+
+def _draft(row: OwnRow, draft: PlanDraft, vocabulary: Vocabulary) -> PlanDraft:
+    """Return the draft of a row whose values stand in the words of its question. Raises RowsError."""
+    question = Question.parse(row.question, row.history)
+    if vocabulary.intents[draft.intent].products:
+        draft.foreign, draft.vertical = bool(row.foreign), row.vertical
+        draft.spans = _spans(row, question)
+    return parse(render(draft, question, vocabulary), question, vocabulary)  # of words said twice, those that it reads
+
+
+def _spans(row: OwnRow, question: Question) -> list[FacetSpan]:
+    """Return the spans of a row's values. Raises RowsError for one that stands nowhere."""
+    shared, found, taken = list(_values(row)), list[FacetSpan](), set[int]()
+    wanted = [(part, *own) for part, item in enumerate(row.parts, 1) for own in _values(item) if own not in shared]
+    for part, facet, value, refused in [*wanted, *((0, *own) for own in shared)]:
+        words = [word.text for word in Question.parse(value).words]
+        first = _find(question, words, taken, newest=not row.parts)
+        if first is None or not words:
+            place = f"{f'parts.{part - 1}.' if part else ''}{'exclude' if refused else 'facets'}.{facet}"
+            raise RowsError(f"{place}: {value!r} stands nowhere in the question's words, or only in another value")
+        found.append(FacetSpan(facet, first, first + len(words) - 1, refused, part))
+        taken.update(found[-1].indices)
+    return found
+
+
+def _values(labels: _Labels) -> Iterator[tuple[str, str, bool]]:
+    for named, refused in ((labels.facets, False), (labels.exclude, True)):
+        yield from ((facet, value, refused) for facet, values in named.items() for value in values)
+
+
+def _find(question: Question, value: list[str], taken: set[int], *, newest: bool) -> int | None:
+    """Return where a value stands among words that no other has taken, in the newest utterance that has it."""
+    words = question.words
+    places = [
+        first
+        for first in range(len(words) - len(value) + 1)
+        if [word.text for word in words[first : first + len(value)]] == value
+        and taken.isdisjoint(range(first, first + len(value)))
+        and words[first].utterance == words[first + len(value) - 1].utterance
+    ]
+    utterances = [words[first].utterance for first in places]
+    return places[utterances.index((max if newest else min)(utterances))] if places else None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -155,8 +195,8 @@ def _reason(problem: Any) -> str:
     field = ".".join(map(str, problem["loc"])) or "row"
     if problem["type"] == "extra_forbidden":
         name = str(problem["loc"][-1])
-        if name in _BY_RULE:
-            return f"{field}: is read or made by rule and cannot be taught; leave it out"
+        if name in _UNTAUGHT:
+            return f"{field}: is no label that a row can have; leave it out"
         return f"{field}: is no label; the labels are {', '.join(OwnRow.model_fields)}"
     return f"{field}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
 
@@ -207,7 +247,6 @@ class OwnMix:
         self._own: OwnRows = pickle.loads(path.read_bytes())
         self._queries, self._products = written.labelled_queries(), written.product_names()
         self._values = facet_values(self._queries)
-        self._asked = {example.query for example in behaviour_examples.examples("dev")}
 
     @staticmethod
     def save(rows: OwnRows, path: Path) -> str:
@@ -215,16 +254,19 @@ class OwnMix:
         path.write_bytes(pickle.dumps(rows))
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
-    def epoch(self, rng: random.Random) -> list[Example]:
-        """Draw every own row, and as many of ours as are to be rehearsed: half of them of plan version 2's classes."""
-        behaviour, fifth = behaviour_examples.examples("train"), self._rehearsed // 5
-        ours = rng.sample(behaviour, min(self._rehearsed // 2, len(behaviour)))
-        ours += written_examples(rng.sample(self._queries, min(fifth, len(self._queries))), rng)
+    def epoch(self, rng: random.Random) -> list[Dialogue]:
+        """Draw every own row, and as many questions of ours as are to be rehearsed: half of them in conversations."""
+        dialogues, fifth, turns = conversations.examples("train"), self._rehearsed // 5, 0
+        drawn: list[Dialogue] = [(example,) for example in self._own.train]
+        for dialogue in rng.sample(dialogues, len(dialogues)):
+            if turns + len(dialogue) <= self._rehearsed // 2:
+                drawn.append(dialogue)
+                turns += len(dialogue)
+        ours = [*written_examples(rng.sample(self._queries, min(fifth, len(self._queries))), rng)]
         ours += [product_example(*rng.choice(self._products), self._values, rng) for _ in range(fifth)]
-        # A query that was written for the one may be made for the other, too: what measures is not trained on.
-        examples = [*self._own.train, *(example for example in ours if example.query not in self._asked)]
-        rng.shuffle(examples)
-        return examples
+        drawn += [(example,) for example in ours]
+        rng.shuffle(drawn)
+        return drawn
 
     def dev(self) -> dict[str, list[Example]]:
-        return {ORIGIN: self._own.dev, OURS: behaviour_examples.examples("dev")}
+        return {ORIGIN: self._own.dev, OURS: list(chain.from_iterable(conversations.examples("dev")))}

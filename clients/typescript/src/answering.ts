@@ -24,7 +24,7 @@ export type AnswerEvent =
   | { event: "more"; data: More }
   | { event: "done"; data: Done };
 
-const NO_OPTIONS: Options = { options: [], notes: [], nothing: false, nearest: [], reason: null, milliseconds: 0 };
+const NO_OPTIONS: Options = { options: [], notes: [], nothing: false, missing: [], nearest: [], reason: null, milliseconds: 0 };
 
 /** One question, whose call ends with its first event; `events` reads the rest. */
 export class AnswerStream implements Kind<void> {

@@ -34,8 +34,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Decode a question twice, speculating and greedily, and show each step
-         * @description Decode a question twice, speculating and greedily, and show each step: one at a time, while no plan waits.
+         * Decode a question twice, with Medusa heads and greedily, and show each step
+         * @description Decode a question twice, with Medusa heads and greedily, and show each step: one at a time, while no plan waits.
          *
          *     Ignores `deadline_ms`.
          */
@@ -236,11 +236,6 @@ export interface components {
             /** Milliseconds */
             milliseconds: number;
             usage: components["schemas"]["Usage"];
-            /**
-             * Draft Forwards
-             * @description Of a draft model, beside the steps of the model itself.
-             */
-            draft_forwards: number;
             /** Tokens Per Step */
             tokens_per_step: number;
         };
@@ -811,16 +806,14 @@ export interface components {
         };
         /**
          * TraceAnswer
-         * @description The same question decoded twice on one replica: greedily, and as the service speculates.
+         * @description The same question decoded twice on one replica: with Medusa heads, and greedily.
          */
         TraceAnswer: {
             /** Request Id */
             request_id: string;
             /** Question */
             question: string;
-            medusa?: components["schemas"]["Decoding"] | null;
-            /** @description Instead of `medusa` where the strategy is a draft's. */
-            draft?: components["schemas"]["Decoding"] | null;
+            medusa: components["schemas"]["Decoding"];
             greedy: components["schemas"]["Decoding"];
             /**
              * Reason
@@ -962,7 +955,7 @@ export interface components {
         };
         /**
          * Options
-         * @description The first options, best first, with `notes`, `nothing`, `nearest` and `reason` as in a search of the shop.
+         * @description The first options, best first; `notes` to `reason` as in a search of the shop.
          *
          *     `milliseconds` is the time from the request's first byte to them.
          */
@@ -982,6 +975,11 @@ export interface components {
              * @default false
              */
             nothing?: boolean;
+            /**
+             * Missing
+             * @default []
+             */
+            missing?: string[];
             /**
              * Nearest
              * @default []

@@ -1,43 +1,29 @@
-// The decoding of one question, twice: speculation, by Medusa heads or a draft, beside plain greedy decoding.
+// The decoding of one question, twice: with Medusa heads, and beside it plain greedy decoding.
 
 import { count, element, mark, milliseconds, unseen } from "./dom.js";
 import { sentenceView } from "./plan.js";
 
-// How the ways to speculate are spoken of; the key is the field of POST /trace.
-const WAYS = {
-  medusa: { name: "Medusa", writer: "Medusa", guesser: "a head", title: "Medusa, a tree each forward" },
-  draft: { name: "Draft", writer: "The model with its draft", guesser: "the draft", title: "Draft, a chain each forward" },
-};
 const STATUSES = {
-  accepted: (guesser) => `${guesser} guessed it, the model agrees`,
-  rejected: (guesser) => `${guesser} guessed it, the model wants another`,
-  forced: () => "the grammar leaves no choice, so it costs nothing",
-  sampled: () => "the model’s own choice, where the guesses ended",
+  accepted: "a head guessed it, the model agrees",
+  rejected: "a head guessed it, the model wants another",
+  forced: "the grammar leaves no choice, so it costs nothing",
+  sampled: "the model’s own choice, where the guesses ended",
 };
-
-/** Which way an answer of POST /trace shows, and its decoding. */
-function speculation(trace) {
-  const key = trace.draft ? "draft" : "medusa";
-  return { key, ...WAYS[key], decoding: trace[key] };
-}
 
 /** What POST /trace answered, compared: the numbers that the page says in words, in a table and as lanes. */
-export function compare({ greedy, ...trace }) {
-  const written = tokensOf(speculation(trace).decoding);
+export function compare({ greedy, medusa }) {
+  const written = tokensOf(medusa);
   const plain = tokensOf(greedy);
   const differs = written.findIndex((token, index) => token !== plain[index]);
   const same = differs < 0 && written.length === plain.length;
   return { same, firstDifference: same ? null : (differs < 0 ? written.length : differs) + 1, tokens: written.length };
 }
 
-/** One sentence: forwards and milliseconds, speculation against greedy. */
-export function verdict({ greedy, ...trace }) {
-  const { writer, decoding } = speculation(trace);
-  const drafted = decoding.draft_forwards > 0 ? ` (and ${decoding.draft_forwards} of the draft)` : "";
-  const steps = `${count(decoding.usage.steps, "forward")}${drafted}`;
-  const forwards = `${writer} wrote the plan in ${steps}, greedy in ${greedy.usage.steps}`;
-  const time = `${milliseconds(decoding.milliseconds)} against ${milliseconds(greedy.milliseconds)}`;
-  const times = greedy.milliseconds / decoding.milliseconds;
+/** One sentence: forwards and milliseconds, Medusa against greedy. */
+export function verdict({ greedy, medusa }) {
+  const forwards = `Medusa wrote the plan in ${count(medusa.usage.steps, "forward")}, greedy in ${greedy.usage.steps}`;
+  const time = `${milliseconds(medusa.milliseconds)} against ${milliseconds(greedy.milliseconds)}`;
+  const times = greedy.milliseconds / medusa.milliseconds;
   return `${forwards}; ${time}, ${pace(times)}.`;
 }
 
@@ -61,17 +47,16 @@ function anotherRun(plan, planned) {
 
 /** The whole answer of POST /trace, beside the answer of POST /plan that is shown above it. */
 export function decodingView(trace, planned) {
-  const { key, title, guesser, decoding } = speculation(trace);
   return [
-    ...anotherRun(decoding.plan, planned),
+    ...anotherRun(trace.medusa.plan, planned),
     element("p", { class: "verdict" }, verdict(trace)),
     sameness(compare(trace)),
     lanes(trace),
-    element("div", { class: "totals" }, totals(trace), legend(guesser)),
+    element("div", { class: "totals" }, totals(trace), legend()),
     element(
       "div",
       { class: "runs" },
-      run(title, key, decoding, treeStep),
+      run("Medusa, a tree each forward", "medusa", trace.medusa, treeStep),
       run("Greedy, a decision each forward", "greedy", trace.greedy, plainStep),
     ),
   ];
@@ -88,9 +73,8 @@ function sameness({ same, firstDifference, tokens }) {
 }
 
 /** Two lanes on one time scale, a block a forward, its number of tokens inside. */
-function lanes({ greedy, ...trace }) {
-  const { name, decoding } = speculation(trace);
-  const scale = Math.max(decoding.milliseconds, greedy.milliseconds) || 1;
+function lanes({ greedy, medusa }) {
+  const scale = Math.max(medusa.milliseconds, greedy.milliseconds) || 1;
   const lane = (label, shown) => {
     const blocks = shown.steps.map((step) => {
       const block = element("span", { class: "block" }, String(step.emitted.length));
@@ -104,17 +88,15 @@ function lanes({ greedy, ...trace }) {
   return element(
     "figure",
     { class: "lanes" },
-    lane(name, decoding),
+    lane("Medusa", medusa),
     lane("Greedy", greedy),
     element("figcaption", {}, "A block is a forward, as wide as the time it took; in it, how many tokens it wrote."),
   );
 }
 
-function totals({ greedy, ...trace }) {
-  const { name, decoding } = speculation(trace);
+function totals({ greedy, medusa }) {
   const rows = [
     ["Forwards of the model", ({ usage }) => usage.steps],
-    ...(decoding.draft_forwards > 0 ? [["Forwards of the draft", ({ draft_forwards }) => draft_forwards]] : []),
     ["Tokens written", ({ usage }) => usage.plan_tokens],
     ["Tokens a forward", ({ tokens_per_step }) => tokens_per_step.toFixed(2)],
     ["Milliseconds", (one) => one.milliseconds.toFixed(1)],
@@ -123,7 +105,7 @@ function totals({ greedy, ...trace }) {
     "table",
     {},
     element("caption", { class: "caption" }, "In total"),
-    element("thead", {}, element("tr", {}, ["", name, "Greedy"].map((column) => columnHead(column)))),
+    element("thead", {}, element("tr", {}, ["", "Medusa", "Greedy"].map((column) => columnHead(column)))),
     element(
       "tbody",
       {},
@@ -132,7 +114,7 @@ function totals({ greedy, ...trace }) {
           "tr",
           {},
           element("th", { scope: "row" }, what),
-          element("td", {}, String(of(decoding))),
+          element("td", {}, String(of(medusa))),
           element("td", {}, String(of(greedy))),
         ),
       ),
@@ -144,13 +126,13 @@ function columnHead(name) {
   return name === "" ? element("td") : element("th", { scope: "col" }, name);
 }
 
-function legend(guesser) {
+function legend() {
   const entries = Object.entries(STATUSES).map(([status, meaning]) =>
     element(
       "div",
       {},
       element("dt", {}, element("span", { class: `token token-${status}` }, mark(status), status)),
-      element("dd", {}, meaning(guesser)),
+      element("dd", {}, meaning),
     ),
   );
   const caption = element("p", { class: "caption" }, "How tokens are marked");

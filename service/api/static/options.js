@@ -8,15 +8,31 @@ const LISTS = [
   ["unknown", "sampled", "the catalogue does not tell"],
 ];
 
+const NUMBERS = ["No", "One", "Two", "Three"];
+
+/** The heading above the options: what is not there comes before what is near it. */
+export function optionsTitle({ options, nothing, missing = [] }) {
+  if (nothing) return missing.length > 0 ? `Not found: ${missing.join(", ")}` : "Nothing of that kind";
+  const good = options.every(({ unmet }) => unmet.length === 0) ? "good " : "";
+  return `${NUMBERS[options.length]} ${good}option${options.length === 1 ? "" : "s"}`;
+}
+
 /** The options event of POST /answer, which came `milliseconds` after the question. */
-export function optionsView({ options, reason, nothing, milliseconds: first }) {
+export function optionsView({ options, reason, nothing, missing = [], milliseconds: first }) {
   if (options.length === 0) return [element("p", { class: "hint" }, reason ?? "Nothing was found.")];
   const what = options.length === 1 ? "One product" : `${options.length} products`;
   return [
+    lacking(nothing, missing),
     element("p", { class: "first" }, `${what} after ${milliseconds(first)}, the plan included`),
-    nothing ? element("p", { class: "nothing" }, "None of them is what was asked for; they share words with it.") : null,
     element("ol", { class: "options" }, options.map(card)),
   ].filter((child) => child !== null);
+}
+
+/** Says first what the shop has not got; a product that does not say what it is may still be it. */
+function lacking(nothing, missing) {
+  if (nothing) return element("p", { class: "nothing" }, "None of these says that it is what was asked for. They come nearest.");
+  if (missing.length === 0) return null;
+  return element("p", { class: "nothing" }, "Not found: ", element("bdi", {}, missing.join(", ")));
 }
 
 function card(option) {

@@ -4,7 +4,7 @@ import { post, stream } from "./access.js";
 import { Failure } from "./client.js";
 import { decodingView } from "./decoding.js";
 import { element } from "./dom.js";
-import { optionsView } from "./options.js";
+import { optionsTitle, optionsView } from "./options.js";
 import { planView, sentence } from "./plan.js";
 import { shopView } from "./shop.js";
 import { loadVocabulary } from "./vocabulary.js";
@@ -146,6 +146,7 @@ function showPlan(answer, utterances) {
 }
 
 function showOptions(found) {
+  byId("options-title").textContent = optionsTitle(found);
   byId("options-body").replaceChildren(...optionsView(found));
   byId("options").hidden = false;
   const names = found.options.map(({ name }) => name).join(", ");

@@ -221,11 +221,6 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
         "peakplan_stop_when": (None, [pointer, number, ctypes.c_double]),
         "peakplan_forward": (number, [pointer, pointer, number, pointer, pointer, pointer, slot, slot]),
         "peakplan_forward_batch": (number, [pointer, pointer, pointer, ctypes.POINTER(SequenceStruct), number]),
-        "peakplan_run_layers": (
-            number,
-            [pointer, pointer, number, pointer, pointer, pointer, slot, slot, number, number],
-        ),
-        "peakplan_normalise": (None, [pointer, pointer, number]),
         "peakplan_destroy": (None, [pointer]),
         "peakplan_matrix_create": (pointer, [number, number, pointer]),
         "peakplan_matrix_multiply": (number, [pointer, pointer, number, pointer]),

@@ -5,14 +5,12 @@ from dataclasses import replace
 
 import torch
 
-from service.decoding.draft_model import DraftModel
 from service.decoding.interruption import Interruption
 from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Proposer
 from service.decoding.target import CausalLM, LlamaTarget, Target
 from service.decoding.tree import MedusaTree
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.text_model import Drafting, TextModel
-from service.engines.torch.drafts import own_draft, smaller_model
 from service.engines.torch.forward import build_forward, kept_dtype
 from service.settings.choices import Strategy
 from service.settings.engines import EngineConfig
@@ -20,10 +18,6 @@ from service.weights.model_folder import LoadedModel, ModelFolderError, load_mod
 from service.weights.seal import check_answer, read_seal
 
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){1,3}/"
-_MISSING: dict[Strategy, str] = {
-    "medusa": "no Medusa heads",
-    "draft": "no early exit (early_exit.json) and no EAGLE-3 head",
-}
 _WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape selects its kernel, which takes time
 
 
@@ -35,18 +29,11 @@ class TorchModel(TextModel):
         loaded: LoadedModel,
         forward: CausalLM,
         max_prompt_tokens: int,
-        draft: DraftModel | None = None,
         slots: int = 1,
     ) -> None:
-        """Combine the loaded weights with their `forward` and the `draft` model for it.
-
-        Raises ModelFolderError when tree and heads do not fit each other, and for a draft model with several slots.
-        """
-        if draft is not None and slots > 1:
-            raise ModelFolderError(f"a draft model reads one request at a time, and {slots} slots are wanted")
+        """Combine the loaded weights with their `forward`. Raises ModelFolderError where tree and heads do not fit."""
         self._llama = forward
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
-        self._draft = draft
         positions = max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES
         longest = loaded.config.longest_sequence
         if positions > longest:
@@ -81,12 +68,7 @@ class TorchModel(TextModel):
     @property
     def strategies(self) -> tuple[Strategy, ...]:
         """The decoding strategies that this model supports."""
-        possible: dict[Strategy, bool] = {
-            "autoregressive": True,
-            "medusa": self._heads is not None,
-            "draft": self._draft is not None,
-        }
-        return tuple(strategy for strategy, has_parts in possible.items() if has_parts)
+        return ("autoregressive",) if self._heads is None else ("autoregressive", "medusa")
 
     def _stop_when(self, interruption: Interruption) -> None:
         self._llama.stop_when(interruption)
@@ -98,9 +80,7 @@ class TorchModel(TextModel):
             target = LlamaTarget(self._llama, self._caches[slot], self._heads)
             return target, self._medusa(target, prompt)
         if strategy == "draft":
-            if self._draft is None:
-                raise RequestRefusedError(f"the model {self.id} has no draft")
-            return self._draft.begin(self._caches[slot])
+            raise RequestRefusedError("this engine has no draft model")
         return LlamaTarget(self._llama, self._caches[slot]), NO_PROPOSER
 
 
@@ -132,17 +112,12 @@ def load(config: EngineConfig) -> TorchModel:
     loaded = loaded if config.kinds else replace(loaded, kind_head=None)
     forward = build_forward(loaded, config.dtype, config.cache_dir, config.kernel)
     check_answer(forward, seal)
-    draft = None
-    if config.strategy == "draft" and config.draft_model_dir is not None:
-        draft = smaller_model(loaded, forward, config)
-    elif config.strategy == "draft":
-        draft = own_draft(loaded, forward, config)
-    model = TorchModel(loaded, forward, config.max_prompt_tokens, draft, config.batch_size)
+    model = TorchModel(loaded, forward, config.max_prompt_tokens, config.batch_size)
     del loaded
     _return_free_memory()
     if config.strategy not in model.strategies:
         raise ModelFolderError(
-            f"{config.model_dir} has {_MISSING[config.strategy]}: set PEAKPLAN_STRATEGY=autoregressive, or train one"
+            f"{config.model_dir} has no Medusa heads: set PEAKPLAN_STRATEGY=autoregressive, or train some"
         )
     for words in _WARM_UP_WORDS:
         prompt = " red shoes" * (words // 2)

@@ -10,6 +10,11 @@ from service.planner.shop.lexicon import Lexicon
 
 SEAL: Final = "shop.json"
 VERSION: Final = 1
+_READ: Final = (
+    ".marisa",
+    ".npy",
+    ".json",
+)  # what the service reads; a folder's other files are for people and importers
 _LEARN: Final = "learn it again with `peakplan shop learn`"
 
 
@@ -24,10 +29,14 @@ class ShopFolder:
     lexicon: Lexicon
     digest: str
     summary: dict[str, Any]
+    size: int  # bytes that were read
 
     @classmethod
     def load(cls, folder: Path) -> "ShopFolder":
-        """Check the folder's seal and map its lexicon. Raises ShopFolderError."""
+        """Read the folder's files and check them by its seal. Raises ShopFolderError.
+
+        What was checked is what is used, whatever becomes of the files meanwhile or later.
+        """
         path = folder / SEAL
         try:
             text = path.read_text(encoding="utf-8")
@@ -35,18 +44,26 @@ class ShopFolder:
             version, files, summary = seal["version"], dict(seal["files"]), dict(seal["summary"])
         except OSError as error:
             raise ShopFolderError(f"{path}: {error.strerror}. {folder} is no whole shop folder: {_LEARN}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ShopFolderError(f"{path} is damaged: {_LEARN}") from error
         if version != VERSION:
             raise ShopFolderError(f"{path} is of version {version}, and this service reads {VERSION}: {_LEARN}")
+        content: dict[str, bytes] = {}
         for name, digest in files.items():
-            if _digest(folder / name) != digest:
+            if _sealed(folder / name, content) != digest:
                 raise ShopFolderError(f"{folder / name} is missing or not what was sealed: {_LEARN}")
         try:
             whole = hashlib.sha256(text.encode()).hexdigest()[:16]
-            return cls(Lexicon(folder, whole), whole, summary)
-        except (OSError, RuntimeError, ValueError) as error:
+            return cls(Lexicon(content, whole), whole, summary, sum(map(len, content.values())))
+        except KeyError as error:
+            raise ShopFolderError(f"{folder / str(error.args[0])} is not sealed, or damaged: {_LEARN}") from error
+        except (RuntimeError, TypeError, ValueError) as error:
             raise ShopFolderError(f"{folder} cannot be read ({error}): {_LEARN}") from error
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of the files that the service reads, by name; for who has just written them."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in _READ}
 
 
 def seal(folder: Path, summary: dict[str, Any]) -> None:
@@ -54,6 +71,17 @@ def seal(folder: Path, summary: dict[str, Any]) -> None:
     files = {path.name: _digest(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != SEAL}
     content = {"version": VERSION, "files": files, "summary": summary}
     (folder / SEAL).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _sealed(path: Path, content: dict[str, bytes]) -> str:
+    """Return a file's digest, "" where there is none; keep what the service reads."""
+    if path.suffix not in _READ:
+        return _digest(path)
+    try:
+        content[path.name] = path.read_bytes()
+    except OSError:
+        return ""
+    return hashlib.sha256(content[path.name]).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -5,7 +5,7 @@ tells of the categories in whose products it stands more often than elsewhere, a
 close to it in meaning. The evidence adds up, as in a naive Bayes classifier; where it does not single a category out,
 there is none.
 
-Tries in memory-mapped files, as the lexicon's: a word leads to at most `MOST_CATEGORIES` of them, whatever the number
+Tries, as the lexicon's: a word leads to at most `MOST_CATEGORIES` of them, whatever the number
 of categories, so that a question takes some ten microseconds a word.
 """
 
@@ -95,17 +95,15 @@ class Category(NamedTuple):
 class Kinds:
     """The categories of one shop folder, and what tells of them. Never changes."""
 
-    def __init__(self, folder: Path) -> None:
-        """Map the files of a folder. Raises OSError, RuntimeError, ValueError or KeyError where they are damaged."""
-        self._evidence = _tries().RecordTrie(_EVIDENCE)
-        self._evidence.mmap(str(folder / EVIDENCE_FILE))
-        self._kinds = _tries().BytesTrie()
-        self._kinds.mmap(str(folder / KINDS_FILE))
-        settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        """Take the files of a folder. Raises RuntimeError, TypeError, ValueError or KeyError where they are damaged."""
+        self._evidence = _tries().RecordTrie(_EVIDENCE).frombytes(files[EVIDENCE_FILE])
+        self._kinds = _tries().BytesTrie().frombytes(files[KINDS_FILE])
+        settings = json.loads(files[SETTINGS_FILE])
         self._count = int(settings["categories"])
         self._certainty = Certainty(*(float(settings[name]) for name in Certainty._fields))
         # A folder that was learnt before there were vectors has none.
-        self._meanings = Meanings(folder) if (folder / WORDS_FILE).is_file() else None
+        self._meanings = Meanings(files) if WORDS_FILE in files else None
 
     def of(self, things: Sequence[Thing], most: int) -> list[Category]:
         """Return the categories of what is wanted, best first; none where none is sure.

@@ -1,7 +1,7 @@
 """A shop's lexicon as the service reads it: names with their facets, and words that are right as they stand.
 
-Tries in memory-mapped files (marisa-trie): a million products cost a few megabytes, which processes share. A look-up
-takes about a microsecond.
+Tries (marisa-trie): a million products cost a few megabytes. They are read and not mapped, because a process that has
+mapped a file dies where somebody shortens it. A look-up takes about a microsecond.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,17 +43,14 @@ class Name(NamedTuple):
 class Lexicon:
     """The names and words of one shop folder. Never changes; look-ups are in lower case."""
 
-    def __init__(self, folder: Path, digest: str = "") -> None:
-        """Map the files of a folder, which has this digest. Raises OSError, RuntimeError where they are damaged."""
+    def __init__(self, files: Mapping[str, bytes], digest: str = "") -> None:
+        """Take the files of a folder, which has this digest. Raises KeyError, RuntimeError where they are damaged."""
         self.digest = digest
-        self._names = _tries().RecordTrie(_NAME)
-        self._names.mmap(str(folder / NAMES_FILE))
-        self._words = _tries().RecordTrie(_WORD)
-        self._words.mmap(str(folder / WORDS_FILE))
-        self._sounds = _tries().Trie()
-        self._sounds.mmap(str(folder / SOUNDS_FILE))
+        self._names = _tries().RecordTrie(_NAME).frombytes(files[NAMES_FILE])
+        self._words = _tries().RecordTrie(_WORD).frombytes(files[WORDS_FILE])
+        self._sounds = _tries().Trie().frombytes(files[SOUNDS_FILE])
         # A folder that was learnt before there were kinds, or of a catalogue without categories, has none.
-        self.kinds = Kinds(folder) if (folder / EVIDENCE_FILE).is_file() else None
+        self.kinds = Kinds(files) if EVIDENCE_FILE in files else None
 
     def name(self, text: str) -> Name | None:
         """Return what a text is in this shop, as a whole; None where it is no name."""

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,30 +55,25 @@ def _numpy() -> Any:
 
 
 class Meanings:
-    """The vectors of one shop folder, mapped. Never changes."""
+    """The vectors of one shop folder. Never changes."""
 
-    def __init__(self, folder: Path) -> None:
-        """Map the files of a folder. Raises OSError, RuntimeError or ValueError where they are damaged."""
-        self._words = _tries().Trie()
-        self._words.mmap(str(folder / WORDS_FILE))
-        self._vectors = _numpy().load(folder / VECTORS_FILE, mmap_mode="r")
-        self._kinds = _numpy().load(folder / KINDS_FILE, mmap_mode="r")
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        """Take the files of a folder. Raises RuntimeError, TypeError, ValueError or KeyError where they are damaged."""
+        self._words = _tries().Trie().frombytes(files[WORDS_FILE])
+        self._vectors, self._kinds = _array(files[VECTORS_FILE]), _array(files[KINDS_FILE])
         if self._vectors.shape != (len(self._words), self._kinds.shape[1]):
-            raise ValueError(f"{folder / VECTORS_FILE} does not fit its words")
+            raise ValueError(f"{VECTORS_FILE} does not fit its words")
         # A folder that was learnt before words told of needs has no such file.
-        telling = folder / TELLING_FILE
-        self._telling = _numpy().load(telling, mmap_mode="r") if telling.is_file() else None
+        self._telling = _array(files[TELLING_FILE]) if TELLING_FILE in files else None
         if self._telling is not None and self._telling.shape != (len(self._words) + 1, _PLACES):
-            raise ValueError(f"{telling} does not fit its words")
+            raise ValueError(f"{TELLING_FILE} does not fit its words")
         # Nor has one that was learnt before there were categories of shops in general: it meets every need.
-        general, nearness = folder / GENERAL_FILE, folder / NEARNESS_FILE
-        self._general = _numpy().load(general, mmap_mode="r") if general.is_file() else None
-        self._nearness = _numpy().load(nearness) if general.is_file() else _numpy().zeros(0)
+        self._general = _array(files[GENERAL_FILE]) if GENERAL_FILE in files else None
+        self._nearness = _array(files[NEARNESS_FILE]) if GENERAL_FILE in files else _numpy().zeros(0)
         if self._general is not None and self._general.shape != (len(self._nearness), self._kinds.shape[1]):
-            raise ValueError(f"{general} does not fit {NEARNESS_FILE}")
+            raise ValueError(f"{GENERAL_FILE} does not fit {NEARNESS_FILE}")
         # Nor has one that was learnt before models pointed among the vectors: no model knows its space.
-        space = folder / SPACE_FILE
-        self.space = str(json.loads(space.read_text(encoding="utf-8"))["space"]) if space.is_file() else ""
+        self.space = str(json.loads(files[SPACE_FILE])["space"]) if SPACE_FILE in files else ""
 
     def closeness(self, words: list[str], pointed: Sequence[float] = ()) -> "NDArray[np.float32] | None":
         """Return the cosine of words, as `kinds.plain_words` has them, with each category; None where none is known.
@@ -146,6 +142,11 @@ class Meanings:
             return []
         numbers = numpy.flatnonzero(shares >= part_of_best * shares.max())
         return [int(number) for number in numbers[numpy.argsort(-shares[numbers], kind="stable")]]
+
+
+def _array(content: bytes) -> "NDArray[Any]":
+    array: NDArray[Any] = _numpy().load(BytesIO(content))
+    return array
 
 
 def write_meanings(

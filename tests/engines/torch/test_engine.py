@@ -36,6 +36,20 @@ def test_every_strategy_writes_the_same_valid_plan(model: TorchModel, query: str
     assert medusa.seconds > 0
 
 
+def test_a_draft_model_is_another_server_s(model: TorchModel) -> None:
+    with pytest.raises(RequestRefusedError, match="no draft model"):
+        model.generate(plan_request("red shoes", strategy="draft"))
+
+
+def test_what_older_folders_hold_besides_is_not_read(tmp_path: Path) -> None:
+    folder = write_tiny_model(tmp_path / "older")
+    (folder / "early_exit.json").write_text("no longer read", encoding="utf-8")
+    (folder / "early_exit.safetensors").write_bytes(b"nor this")
+
+    model = load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
+    assert model.strategies == ("autoregressive", "medusa")
+
+
 @pytest.mark.parametrize("strategy", ["medusa", "autoregressive"])
 def test_a_trace_shows_every_step_in_text(model: TorchModel, strategy: str) -> None:
     result = model.generate(plan_request("red running shoes for women under 40", strategy=strategy, trace=True))

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from infra.fleet import sizing
 from infra.fleet.cost import Prices, bill
 from infra.fleet.launching import AT_ONCE, Rush, rushes, zone_needs
-from infra.fleet.reservations import AHEAD, reserved
+from infra.fleet.reservations import reserved
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
 from tests.infra.fleet.fleets import dev_fleet
@@ -31,23 +31,15 @@ def test_every_event_has_its_floor_reserved_in_each_zone_before_it_rises() -> No
         for each, event in zip(found, PRIME_DAY.events, strict=True):
             floor = sizing.instances_wanted(PRIME_DAY, group, event.multiplier)
             assert floor <= each.instances * 3 < floor + 3
-            assert each.opens == event.start - timedelta(minutes=event.lead_minutes) - AHEAD
+            assert each.opens == event.start - timedelta(hours=event.reserve_hours) < each.due
             assert each.closes == event.end
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"groups.0.reserve": True}, "no events to reserve for"),
-        (
-            {
-                "groups.1.reserve": True,
-                "groups.1.minimum": 2,
-                "availability_zones": ["us-east-1a", "us-east-1b", "us-east-1c"],
-                "events": [EVENT],
-            },
-            "a minimum of 2 would leave",
-        ),
+        ({"groups.0.reserve": True, "events": []}, "no events to reserve for"),
+        ({"events": [EVENT | {"lead_minutes": 120, "reserve_hours": 1}]}, "reserves after its hosts start"),
     ],
 )
 def test_a_reservation_that_nobody_would_fill_is_refused(changes: dict[str, object], why: str) -> None:
@@ -60,7 +52,7 @@ def test_what_is_reserved_ahead_of_an_event_is_on_its_bill() -> None:
     items = {item.what: item for item in bill(PRIME_DAY, prices, "event", 4.0).items}
     ahead = items["inf2.xlarge reserved ahead of the event, over its hours"]
     floor = sizing.instances_wanted(PRIME_DAY, PRIME_DAY.groups[0], 4) * PRIME_DAY.cells
-    assert 0 < ahead.count < floor * 0.5 / 48  # half an hour, over two days
+    assert 0 < ahead.count < floor * 6 / 48  # eight hours but the two of the lead, over two days
     kept = PRIME_DAY.model_copy(
         update={"groups": tuple(group.model_copy(update={"reserve": False}) for group in PRIME_DAY.groups)}
     )

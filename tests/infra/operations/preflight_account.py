@@ -65,7 +65,7 @@ class Account:
     def __init__(self, server: MotoServer, settings: FleetSettings, granted: dict[str, float] | None = None) -> None:
         self.server, self.settings = server, settings
         self._quotas = quotas(settings, granted)
-        self.root_gib = 100
+        self.root_gib = 50
         self.offered: set[str] = set(settings.availability_zones)
 
     def client(self, name: str) -> Any:
@@ -88,7 +88,7 @@ class Account:
         self.server.client("acm").describe_certificate(CertificateArn=certificate)
         self.put(settings.load_balancer.certificate_parameter, certificate)
         if settings.load_balancer.authentication.trust_bundle:
-            bucket, key = settings.load_balancer.authentication.trusted("123456789012")
+            bucket, key, _ = settings.load_balancer.authentication.trusted("123456789012")
             self.server.client("s3").create_bucket(Bucket=bucket)
             self.server.client("s3").put_object(Bucket=bucket, Key=key, Body=b"PEM")
 

@@ -7,13 +7,13 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from infra.operations.access import NothingToJoinError, accept, authorise
+from infra.operations.access import NothingToJoinError, admit, authorise, zones
 from tests.infra.fleet.fleets import dev_fleet
 
 SERVICE, CALLER, STRANGER = "vpce-svc-0123456789abcdef0", "111122223333", "999999999999"
 WAITING = [
     {"Name": "service-id", "Values": [SERVICE]},
-    {"Name": "vpc-endpoint-state", "Values": ["pendingAcceptance"]},
+    {"Name": "vpc-endpoint-state", "Values": ["pendingAcceptance", "available"]},
 ]
 
 
@@ -42,18 +42,19 @@ class Account:
         asked = {"StackName": "peakplan-dev-cell-1"}
         self.stubs["cloudformation"].add_response("describe_stacks", {"Stacks": [stack]}, asked)
 
-    def has_waiting(self, **owners: str) -> None:
+    def has_waiting(self, state: str = "pendingAcceptance", **owners: str) -> None:
         connections = [
-            {"ServiceId": SERVICE, "VpcEndpointId": f"vpce-{name}", "VpcEndpointOwner": owner}
+            {"VpcEndpointId": f"vpce-{name}", "VpcEndpointOwner": owner, "VpcEndpointState": state}
             for name, owner in owners.items()
         ]
         answer = {"VpcEndpointConnections": connections}
         self.stubs["ec2"].add_response("describe_vpc_endpoint_connections", answer, {"Filters": WAITING})
 
-    def accepts(self, *endpoints: str, unsuccessful: list[dict[str, Any]] | None = None) -> None:
-        asked = {"ServiceId": SERVICE, "VpcEndpointIds": list(endpoints)}
-        answer = {"Unsuccessful": unsuccessful or []}
-        self.stubs["ec2"].add_response("accept_vpc_endpoint_connections", answer, asked)
+    def becomes(self, what: str, *endpoints: str, unsuccessful: list[dict[str, Any]] | None = None) -> None:
+        for endpoint in endpoints:
+            asked = {"ServiceId": SERVICE, "VpcEndpointIds": [endpoint]}
+            answer = {"Unsuccessful": unsuccessful or []}
+            self.stubs["ec2"].add_response(f"{what}_vpc_endpoint_connections", answer, asked)
 
 
 @pytest.fixture
@@ -70,12 +71,27 @@ NAMED = {"callers.0.accounts": [CALLER]}
 def test_the_endpoints_of_named_accounts_are_accepted_and_no_others(account: Account) -> None:
     account.has_a_cell()
     account.has_waiting(a=CALLER, b=STRANGER, c=CALLER)
-    account.accepts("vpce-a", "vpce-c")
-    assert list(accept(dev_fleet(NAMED), account.client)) == [
+    account.becomes("accept", "vpce-a", "vpce-c")
+    assert list(admit(dev_fleet(NAMED), account.client)) == [
         f"cell-1: vpce-a of account {CALLER} accepted",
-        f"cell-1: vpce-c of account {CALLER} accepted",
         f"cell-1: vpce-b waits: no caller of the fleet file has account {STRANGER}",
+        f"cell-1: vpce-c of account {CALLER} accepted",
     ]
+
+
+def test_the_endpoint_of_an_account_that_is_no_longer_named_is_rejected(account: Account) -> None:
+    account.has_a_cell()
+    account.has_waiting(state="available", a=CALLER, b=STRANGER)
+    account.becomes("reject", "vpce-b")
+    (said,) = admit(dev_fleet(NAMED), account.client)
+    assert said == f"cell-1: vpce-b rejected: no caller of the fleet file has account {STRANGER}"
+
+
+def test_callers_are_told_the_ids_of_zones_whose_names_differ_between_accounts(account: Account) -> None:
+    found = [{"ZoneId": f"use1-az{number}"} for number in (4, 6, 1)]
+    asked = {"ZoneNames": ["us-east-1a", "us-east-1b", "us-east-1c"]}
+    account.stubs["ec2"].add_response("describe_availability_zones", {"AvailabilityZones": found}, asked)
+    assert zones(dev_fleet(), account.client("ec2")) == "cells stand in zones use1-az1, use1-az4, use1-az6"
 
 
 def test_without_named_accounts_the_fleet_s_own_is_meant(account: Account) -> None:
@@ -83,29 +99,28 @@ def test_without_named_accounts_the_fleet_s_own_is_meant(account: Account) -> No
     account.stubs["sts"].add_response("get_caller_identity", identity, {})
     account.has_a_cell()
     account.has_waiting(own="123456789012")
-    account.accepts("vpce-own")
-    assert list(accept(dev_fleet(), account.client)) == ["cell-1: vpce-own of account 123456789012 accepted"]
+    account.becomes("accept", "vpce-own")
+    assert list(admit(dev_fleet(), account.client)) == ["cell-1: vpce-own of account 123456789012 accepted"]
 
 
 def test_an_endpoint_that_aws_does_not_accept_is_told(account: Account) -> None:
     account.has_a_cell()
     account.has_waiting(a=CALLER)
     error = {"Code": "InvalidState", "Message": "The endpoint was deleted"}
-    account.accepts("vpce-a", unsuccessful=[{"ResourceId": "vpce-a", "Error": error}])
-    (line,) = accept(dev_fleet(NAMED), account.client)
+    account.becomes("accept", "vpce-a", unsuccessful=[{"ResourceId": "vpce-a", "Error": error}])
+    (line,) = admit(dev_fleet(NAMED), account.client)
     assert line == f"cell-1: vpce-a of account {CALLER} could not be accepted: The endpoint was deleted"
 
 
-def test_a_fleet_that_does_not_ask_accepts_nothing(account: Account) -> None:
-    assert list(accept(dev_fleet(NAMED | {"access": {"acceptance_required": False}}), account.client)) == []
+def test_a_fleet_without_privatelink_accepts_nothing(account: Account) -> None:
     routed = {"access": {"privatelink": False}, "callers.0.cidrs": ["10.0.0.0/12"]}
-    assert list(accept(dev_fleet(routed), account.client)) == []
+    assert list(admit(dev_fleet(routed), account.client)) == []
 
 
 def test_a_cell_that_is_not_there_is_named(account: Account) -> None:
     account.stubs["cloudformation"].add_client_error("describe_stacks", "ValidationError", "does not exist")
     with pytest.raises(NothingToJoinError, match="no stack peakplan-dev-cell-1: make deploy makes it"):
-        list(accept(dev_fleet(NAMED), account.client))
+        list(admit(dev_fleet(NAMED), account.client))
 
 
 def test_the_zone_s_owner_authorises_and_the_vpc_s_owner_associates() -> None:

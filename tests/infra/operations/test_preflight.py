@@ -7,7 +7,9 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import boto3
 import pytest
+from botocore.stub import Stubber
 
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.operations import preflight
@@ -26,11 +28,12 @@ def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monke
     lacking = account.found(Verdict.LACKS)
     assert len(lacking) == 4, lacking
     inf, trn, standard, disks = lacking
-    assert "4632 needed (vCPUs of 6 cells x 156 inf2.xlarge, and 37 a cell that a lost zone leaves reserved), 8" in inf
-    assert "--service-code ec2 --quota-code L-1945791B --desired-value 4632" in inf
+    assert "4636 needed (vCPUs of 6 cells x 156 inf2.xlarge, and 37 a cell that a lost zone leaves reserved, and" in inf
+    assert ", and a bake), 8" in inf
+    assert "--service-code ec2 --quota-code L-1945791B --desired-value 4636" in inf
     assert "2352 needed (vCPUs of 6 cells x 39 trn1.2xlarge, and 10 a cell" in trn
     assert "3456 needed (vCPUs of 6 cells x 36 c7a.4xlarge), 5 granted" in standard
-    assert "136 needed (root volumes of 1386 instances, the warm pool's too), 50 granted" in disks
+    assert "68 needed (root volumes of 1386 instances, the warm pool's too), 50 granted" in disks
 
 
 def test_granted_quotas_let_prime_day_through(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +103,9 @@ def test_an_image_that_hosts_could_not_boot_is_found_before(
     account.prepare()
     certified(account, monkeypatch)
     account.root_gib = 150
-    (lacking,) = account.found(Verdict.LACKS)
-    assert "has a root of 150 GiB, and hosts get 100" in lacking
+    base, release = account.found(Verdict.LACKS)
+    assert "base image ami-12c6146b has a root of 150 GiB, and hosts get 50" in base
+    assert "has a root of 150 GiB, and hosts get 50\n      -> machine_image.root_gib: 150" in release
 
 
 def test_what_the_fleet_file_names_must_be_there(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,3 +166,38 @@ def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     assert preflight.main(["dev"]) == 2
     assert "AWS cannot be reached" in capsys.readouterr().err
+
+
+def test_a_page_that_nobody_confirmed_is_found() -> None:
+    topic = "arn:aws:sns:us-east-1:123456789012:peakplan-dev-{}"
+    said = [
+        {"SubscriptionArn": "PendingConfirmation", "TopicArn": topic.format("pages"), "Endpoint": "night@example.com"},
+        {"SubscriptionArn": "arn:...", "TopicArn": topic.format("tickets"), "Endpoint": "desk@example.com"},
+        {"SubscriptionArn": "PendingConfirmation", "TopicArn": topic.format("others"), "Endpoint": "who@example.com"},
+    ]
+    client = boto3.client("sns", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+    with Stubber(client) as stub:
+        stub.add_response("list_subscriptions", {"Subscriptions": said}, {})
+        (found,) = preflight._subscriptions(dev_fleet(), lambda _: client)
+    assert (found.verdict, found.what) == (Verdict.LACKS, "night@example.com has not confirmed its subscription")
+
+
+@pytest.mark.parametrize(("pays", "lacking"), [("999999999999", 1), ("123456789012", 0), (None, 0)])
+def test_a_member_account_is_told_that_it_cannot_watch_cost_by_tags(pays: str | None, lacking: int) -> None:
+    names = ("organizations", "sts")
+    clients = {
+        name: boto3.client(name, region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+        for name in names
+    }
+    stubs = {name: Stubber(client) for name, client in clients.items()}
+    for stub in stubs.values():
+        stub.activate()
+    if pays:
+        stubs["organizations"].add_response("describe_organization", {"Organization": {"MasterAccountId": pays}}, {})
+    else:
+        stubs["organizations"].add_client_error("describe_organization", "AWSOrganizationsNotInUseException")
+    me = {"Account": "123456789012", "UserId": "u", "Arn": "arn:aws:iam::123456789012:user/operator"}
+    stubs["sts"].add_response("get_caller_identity", me, {})
+    asked = dev_fleet({"cost_anomalies": True})
+    assert len(list(preflight._payer(asked, clients.__getitem__))) == lacking
+    assert list(preflight._payer(dev_fleet(), clients.__getitem__)) == []

@@ -29,30 +29,30 @@ def test_reservations_that_ec2_does_not_hold_are_found(monkeypatch: pytest.Monke
     }  # fmt: skip
     held["cr-inf2.xlarge-us-east-1d"]["TotalInstanceCount"] = 1
 
-    class Stacks:
+    pages = {
+        "describe_stacks": [{"Stacks": [{"StackName": "peakplan-prime-day-cell-1"}]}],
+        "describe_capacity_reservations": [{"CapacityReservations": list(held.values())}],
+    }
+    asked: list[Any] = []
+
+    class Api:
         def get_paginator(self, name: str) -> Any:
-            kind = {"ResourceType": "AWS::EC2::CapacityReservation"}
-            pages = {
-                "describe_stacks": [{"Stacks": [{"StackName": "peakplan-prime-day-cell-1"}]}],
-                "list_stack_resources": [
-                    {"StackResourceSummaries": [kind | {"PhysicalResourceId": name} for name in held]}
-                ],
-            }
-            return SimpleNamespace(paginate=lambda **_: pages[name])
+            def paginate(**words: Any) -> Any:
+                asked.append(words)
+                return pages[name]
 
-    class Ec2:
-        def describe_capacity_reservations(self, *, CapacityReservationIds: list[str]) -> Any:  # noqa: N803
-            return {"CapacityReservations": [held[name] for name in CapacityReservationIds]}
+            return SimpleNamespace(paginate=paginate)
 
-    clients = {"cloudformation": Stacks(), "ec2": Ec2()}
+    clients = {"cloudformation": Api(), "ec2": Api()}
     found = {(each.instance_type, each.zone): each for each in holdings(PRIME_DAY, clients.__getitem__, event.starts)}
     assert len(found) == 6
     lacking = [each for each in found.values() if each.held < each.wanted]
     assert [(each.zone, each.held, each.wanted, each.event) for each in lacking] == [
         ("us-east-1d", 1, event.instances, "prime-day-2027")
     ]
+    assert {"Name": "tag:peakplan:fleet", "Values": ["prime-day"]} in asked[-1]["Filters"], "not another fleet's"
     before = holdings(PRIME_DAY, clients.__getitem__, event.opens - timedelta(minutes=1))
-    assert {(each.wanted, each.event) for each in before} == {(1, None)}
+    assert list(before) == [], "nothing is reserved, and nothing paid for, outside events"
     monkeypatch.setattr(preflight, "holdings", lambda *_: lacking)
     (said,) = preflight._reservations(PRIME_DAY, clients.__getitem__)
     assert said.verdict is Verdict.LACKS

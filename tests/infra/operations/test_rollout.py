@@ -39,7 +39,7 @@ def test_the_canary_goes_alone_and_the_others_follow(account: Account) -> None:
     stacks = [line[line.index("--exclusively") + 1] for line in account.calls]
     assert stacks[:2] == ["Network", "Cell-1"]
     assert sorted(stacks[2:5]) == ["Cell-2", "Cell-3", "Cell-4"]
-    assert [line[-1] for line in account.calls[-2:]] == ["Edge", "Observability"]
+    assert [line[-1] for line in account.calls[-3:]] == ["Edge", "Observability", "Spending"]
     assert account.running() == everywhere(BEFORE)
     assert account.state().release is None, "the deploy is over"
     asked = {word for line in account.calls for word in line if word.startswith("RefreshSpeed=")}
@@ -282,7 +282,7 @@ def test_what_cannot_be_used_is_refused_in_words(
 def test_prime_day_s_cells_roll_several_at_a_time() -> None:
     settings = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
     assert 1 < settings.rollout.parallel_cells < settings.cells
-    assert (*UNDER, *OVER) == ("Network", "Image", "Rollout", "Edge", "Observability")
+    assert (*UNDER, *OVER) == ("Network", "Image", "Rollout", "Edge", "Observability", "Spending")
 
 
 def test_make_deploy_asks_the_account_before_it_changes_anything() -> None:

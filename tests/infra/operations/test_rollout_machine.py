@@ -30,7 +30,12 @@ BUCKET = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
 
 def assembly_of(folder: Path, note: str, cell_template: dict[str, Any]) -> Path:
     """What a synthesis leaves, with the account's small templates; `note` makes it another one."""
-    stacks = {**{cell.capitalize(): cell_template for cell in CELLS}, "Edge": OVER, "Observability": OVER}
+    stacks = {
+        **{cell.capitalize(): cell_template for cell in CELLS},
+        "Edge": OVER,
+        "Observability": OVER,
+        "Spending": OVER,
+    }
     for stack, template in stacks.items():
         (folder / f"{stack}.template.json").write_text(json.dumps({**template, "Description": note}), encoding="utf-8")
         place = {"bucketName": "cdk-hnb659fds-assets-${AWS::AccountId}-" + REGION, "objectKey": f"{note}-{stack}.json"}
@@ -263,7 +268,7 @@ def test_what_a_shell_deployed_since_is_not_skipped(rollouts: Rollouts) -> None:
     assert account.deploy(NEXT) == 0
     marks = RolloutMarks(account.settings, account.client("ssm"))
     behind = DeploymentState(release=NEXT, assembly="templates")
-    assert all(marks.has(stack, behind) for stack in (*CELLS, "Edge", "Observability"))
+    assert all(marks.has(stack, behind) for stack in (*CELLS, "Edge", "Observability", "Spending"))
     assert rollouts.ended(rollouts.hand_over(BEFORE))["status"] == "SUCCEEDED"
     assert account.running() == everywhere(BEFORE)
 

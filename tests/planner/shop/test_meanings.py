@@ -9,15 +9,15 @@ import pytest
 from numpy.typing import NDArray
 
 from service.engines.meaning import QuestionMeaning
-from service.planner.fallback.making.needs import need_of
 from service.planner.completion import plan_from_draft
+from service.planner.fallback.making.needs import need_of
 from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.fallback.reading import readers
 from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
+from service.planner.shop.folder import ShopFolder, ShopFolderError, read_files, seal
 from service.planner.shop.kinds import Kinds, Thing, write_kinds
 from service.planner.shop.kinds_of_plan import Need, with_kinds
 from service.planner.shop.meanings import (
@@ -69,7 +69,7 @@ def named(kinds: Kinds, need: str) -> list[str]:
 
 
 def test_each_word_keeps_its_own_vector(folder: Path) -> None:
-    meanings = Meanings(folder)
+    meanings = Meanings(read_files(folder))
     for word, vector in VECTORS.items():
         expected = OF_KINDS @ (np.array(vector) / np.linalg.norm(vector))
         assert meanings.closeness([word]) == pytest.approx(expected, abs=1e-6), word
@@ -77,7 +77,7 @@ def test_each_word_keeps_its_own_vector(folder: Path) -> None:
 
 
 def test_words_tell_of_a_need_wherever_they_stand_and_the_first_two_once_more(folder: Path) -> None:
-    meanings = Meanings(folder)
+    meanings = Meanings(read_files(folder))
     for text, odds in (
         ("unheard", -1),
         ("puddle puddle", 2 - 1),
@@ -91,11 +91,11 @@ def test_words_tell_of_a_need_wherever_they_stand_and_the_first_two_once_more(fo
 
 def test_a_folder_learnt_before_words_told_of_needs_tells_none(folder: Path) -> None:
     (folder / TELLING_FILE).unlink()
-    assert Kinds(folder).tells_need("trudge through the mud") is None
+    assert Kinds(read_files(folder)).tells_need("trudge through the mud") is None
 
 
 def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
-    kinds = Kinds(folder)
+    kinds = Kinds(read_files(folder))
 
     assert named(kinds, "trudge through the puddles") == ["Rain Boots"]
     assert named(kinds, "sleep outside") == ["Tents"]
@@ -104,7 +104,7 @@ def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
 
 
 def test_what_is_said_is_a_need_only_where_it_names_no_thing(folder: Path) -> None:
-    kinds = Kinds(folder)
+    kinds = Kinds(read_files(folder))
     for question, need in (
         ("trudge to the tree", True),  # its words say so, though trees are things
         ("something nice for dusk", False),  # nor is a need one whose words are never those of needs
@@ -138,7 +138,7 @@ def test_the_plan_of_a_need_names_kinds_and_that_of_an_absent_thing_does_not(fol
 def write_without_rain_boots(folder: Path, general: NDArray[np.int8] | None) -> Kinds:
     far = np.array([[1, 0, 0], [0.9, 0.3, 0.3], [0, 0, 1], [0, 0, -1]], np.float32)  # the second is the nearest of them
     write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), far, TELLING, general)
-    return Kinds(folder)
+    return Kinds(read_files(folder))
 
 
 def told_kinds(kinds: Kinds, need: str, pointed: tuple[float, ...] = ()) -> list[str]:
@@ -176,7 +176,7 @@ def kinds_of(plan: Plan) -> list[str]:
 
 
 def test_where_the_model_points_adds_to_what_words_mean(folder: Path) -> None:
-    meanings = Meanings(folder)
+    meanings = Meanings(read_files(folder))
     word, pointed = np.array([0, 1, 0]), np.array([0, 0, 3])
 
     expected = OF_KINDS @ ((word + pointed) / np.linalg.norm(word + pointed))
@@ -186,7 +186,7 @@ def test_where_the_model_points_adds_to_what_words_mean(folder: Path) -> None:
 
 
 def test_the_model_counts_where_it_points_among_the_vectors_of_this_shop(folder: Path) -> None:
-    space = Kinds(folder).space
+    space = Kinds(read_files(folder)).space
     assert space == space_of(list(VECTORS), np.array(list(VECTORS.values()), np.int8))
     tents = QuestionMeaning(space, (0.0, 0.0, 5.0), 0.0)
     need = "trudge through the puddles"

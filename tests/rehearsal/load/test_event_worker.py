@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from infra.fleet.event_load import metrics_namespace
+from infra.fleet.event_load import WORKERS_NAMESPACE
 from infra.fleet.event_load_bundle import HANDLER, bundle
 from infra.fleet.event_load_file import CallerNetwork
 from rehearsal.load.client import Sample
@@ -119,7 +119,7 @@ def test_what_lambda_gets_runs_alone_and_says_what_came_of_it(tmp_path: Path, pl
     assert done.returncode == 0, done.stderr
     line = json.loads(done.stdout)
     (described,) = line["_aws"]["CloudWatchMetrics"]
-    assert described["Namespace"] == NAMESPACE == metrics_namespace()
+    assert described["Namespace"] == NAMESPACE == WORKERS_NAMESPACE
     assert described["Dimensions"] == [["Fleet"]]
     assert {metric["Name"] for metric in described["Metrics"]} <= set(line)
     assert line["Fleet"] == "dev"

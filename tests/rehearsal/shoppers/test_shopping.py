@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from peakplan_client import catalogue
 
 from rehearsal.shoppers.__main__ import EXPERIMENT, Shopping, shop
 from rehearsal.shoppers.behaviour import Effects
@@ -14,10 +13,7 @@ pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install -e .[
 from value.reading import sums
 from value.report import report
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not catalogue.NEARBY.is_file(), reason="the sample catalogue is not beside the checkout"),
-]
+pytestmark = pytest.mark.slow
 SHOPPERS = 40
 
 

@@ -19,8 +19,8 @@ from service.planner.spelling import (
     is_known,
     words,
 )
-from training.data.behaviour_text import sections
 from training.data.rows import held_out
+from training.words import misspellings
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,7 @@ def test_known_words_models_and_what_nothing_is_near_stay(text: str) -> None:
 
 
 def test_misspellings_that_no_table_lists_are_mostly_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
-    pairs = [line.split() for _, line, _ in sections("spelling.txt")]
-    dev = [(wrong, right) for wrong, right in pairs if held_out(f"spelling: {wrong}") and wrong.isalpha()]
+    dev = [(wrong, right) for wrong, right in misspellings() if held_out(f"spelling: {wrong}") and wrong.isalpha()]
     known = {right for _, right in dev if right in words().counts}
     without_table = words()._replace(slips={})
     monkeypatch.setattr("service.planner.spelling.words", lambda: without_table)

@@ -1,0 +1,131 @@
+"""What a product's own words say of it: what it is called, which colour and which material they name.
+
+Words only tell what they say: that a text does not name leather is no sign that the thing has none.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from peakplan_client.mapping import normal
+
+Words = tuple[str, ...]
+_FILE: Final = Path(__file__).with_name("words.yaml")
+# In names: what comes after the first is no thing ("jacket with pin"), and the others only count ("drum set").
+_AFTER: Final = re.compile(r"[,:;(]|\s(?:with|for|in|featuring|by|from|-|–)\s")
+_SEVERAL: Final = frozenset("set duo trio collection kit bundle pack ensemble assortment pair box".split())
+# In descriptions: "this silver laptop" is one, "our laptop skin" is none. What ends such a phrase:
+_SELF: Final = frozenset(("this", "these", "our"))
+_TOKEN: Final = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[.!?;:–—]")
+_END: Final = frozenset(
+    ". ! ? ; : – — with for of and or from in on to by that which will can is are has have features feature featuring "
+    "offers offer boasts boast combines combine brings bring adds add exudes exude showcases showcase blends blend "
+    "evokes delivers captures comes come makes make provides provide effortlessly perfectly perfect ideal".split()
+)
+_LONGEST: Final = 9  # words of such a phrase
+
+
+@cache
+def _file() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+    return loaded
+
+
+def kind_groups() -> list[tuple[list[str], list[str]]]:
+    """Return the groups of names: those of the same thing, and those of a part of it."""
+    split = [line.partition("<") for line in _file()["kinds"]]
+    return [(_listed(same), _listed(narrower)) for same, _, narrower in split]
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+@cache
+def _covered() -> Mapping[Words, frozenset[Words]]:
+    groups = [(same, frozenset(map(normal, [*same, *narrower]))) for same, narrower in kind_groups()]
+    return {normal(name): group for same, group in groups for name in same}
+
+
+@cache
+def _within(list_name: str) -> Mapping[Words, tuple[str, ...]]:
+    return {normal(broad): tuple(narrow) for broad, narrow in _file()[list_name].items()}
+
+
+def kinds_of(name: Words) -> frozenset[Words]:
+    """Return the names that say that a thing is of a kind: couch, settee and loveseat of sofa, and its own."""
+    return _covered().get(name, frozenset()) | {name}
+
+
+def narrower(facet: str, said: str) -> tuple[str, ...]:
+    """Return the words for what is one of a material or colour: suede of leather."""
+    return _within(f"{facet}s").get(normal(said), ()) if facet in ("material", "color") else ()
+
+
+def ends_a_name(name: str, kind: Words) -> bool:
+    """Tell whether a name says that the thing is of a kind: "Skate Shoe" is a shoe, "Guitar Wall Art" no guitar."""
+    first = _AFTER.split(name)[0]
+    return any(_ends(normal(each), kind) for each in (first, first.partition(" of ")[0]))
+
+
+def begins_a_name(name: str, kind: Words) -> bool:
+    """Tell whether the first of several things of a name is of a kind: "Shirt and Watch Set"."""
+    first, both, _ = _AFTER.split(name)[0].partition(" and ")
+    return bool(both) and _ends(normal(first), kind)
+
+
+def _ends(name: Words, kind: Words) -> bool:
+    kinds = kinds_of(kind)
+    while name:
+        if any(each and name[-len(each) :] == each for each in kinds):
+            return True
+        if name[-1] not in _SEVERAL:
+            return False
+        name = name[:-1]
+    return False
+
+
+def calls_itself(text: str, kind: Words) -> bool:
+    """Tell whether a description says of the thing that it is of a kind: "this sleek silver laptop"."""
+    tokens = _TOKEN.findall(text.casefold())
+    return any(
+        _ends(normal(" ".join(phrase)), kind)
+        for at, token in enumerate(tokens)
+        if token in _SELF and (phrase := _phrase(tokens[at + 1 : at + 1 + _LONGEST]))
+    )
+
+
+def _phrase(tokens: Sequence[str]) -> list[str]:
+    """Return the words up to the first that ends a phrase, and none where no word does."""
+    end = next((at for at, token in enumerate(tokens) if token in _END), None)
+    return list(tokens[:end]) if end is not None else []
+
+
+def says(text: str, said: str, facet: str = "") -> bool:
+    """Tell whether a text has words, or words for one of it, side by side; faux leather is no leather."""
+    named = normal(text)
+    false = frozenset(_file()["imitation"]) if facet == "material" else frozenset()
+    return any(
+        at == 0 or named[at - 1] not in false
+        for name in (said, *narrower(facet, said))
+        for at in _places(named, normal(name))
+    )
+
+
+def _places(text: Words, phrase: Words) -> Iterator[int]:
+    return (at for at in range(len(text) - len(phrase) + 1) if phrase and text[at : at + len(phrase)] == phrase)
+
+
+def says_another(texts: Iterable[str], said: str, facet: str) -> bool:
+    """Tell whether texts name a material or a colour, and nothing that may be the one that was said."""
+    if facet not in ("material", "color"):
+        return False
+    named = {word for text in texts for word in normal(text)}
+    groups = [set(normal(" ".join([broad, *narrow]))) for broad, narrow in _file()[f"{facet}s"].items()]
+    own = set(normal(said)).union(*(group for group in groups if group & set(normal(said))))
+    vague = normal(" ".join(_file()["maybe_colors" if facet == "color" else "imitation"]))
+    return not named & own.union(vague) and any(named & group for group in groups)
