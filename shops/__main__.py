@@ -10,6 +10,7 @@ from typing import Any
 
 from peakplan_client.errors import MappingError
 from peakplan_client.mapping import CatalogueMapping
+from pydantic import ValidationError
 
 from service.engines.protocol import EngineError
 from service.planner.shop.folder import ShopFolderError
@@ -26,7 +27,9 @@ _SHOWN = 5  # bad rows
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the command; return its exit code: 0 done, 1 not possible, 2 a question to answer with --map."""
+    """Run the command; return its exit code: 0 done, 1 not possible, 2 a question to answer with --map, 3 done without
+    a field that matters.
+    """
     parser = argparse.ArgumentParser(prog="peakplan shop", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("learn", help="learn a shop folder from a catalogue")
@@ -57,6 +60,10 @@ def main(words: list[str] | None = None) -> int:
         return run(arguments)
     except (SourceError, MappingError, VocabularyError, ShopFolderError, EngineError) as error:
         print(f"peakplan shop {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except ValidationError as error:
+        names = ", ".join(str(part) for each in error.errors() for part in each["loc"][-2:-1])
+        print(f"peakplan shop {arguments.command}: no engine can name the fields {names}: rename them", file=sys.stderr)
         return 1
     except OSError as error:
         about = f"{error.filename or arguments.output}: {error.strerror or error}"
@@ -108,7 +115,7 @@ def _learn(arguments: argparse.Namespace) -> int:
         if engine:
             forget_rows(arguments.output)
         print(json.dumps(_found(done), ensure_ascii=False) if arguments.json else _told(done))
-        return 0
+        return 3 if done.roles.unused else 0
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -183,7 +190,7 @@ def _told(done: Done) -> str:
     if done.bad_count:
         lines.append(f"  {done.bad_count:,} rows are no products (bad_rows.tsv):")
         lines += [f"    line {line} {why}" for line, why in done.bad[:_SHOWN]]
-    lines += [f"  {note}" for note in done.notes]
+    lines += [f"  {note}" for note in (*done.roles.unused, *done.notes)]
     lines.append(f"  its data: {done.summary['score']:g} of 100; look at {done.output / 'report.html'}")
     lines.append(f"  serve it: PEAKPLAN_SHOP_DIR={done.output}")
     return "\n".join(lines)

@@ -10,11 +10,14 @@ from typing import Any, Final
 from peakplan_client.mapping import CatalogueMapping, Value
 
 from service.planner.vocabulary import Vocabulary
-from shops.products import flat
-from shops.sources import BadRow, rows
-from shops.texts import is_number
+from shops.merging import BadRow
+from shops.notation import LISTED, cell, notation_of
+from shops.products import flat, paths_of
+from shops.sources import rows
+from shops.texts import is_amount, plain
 
 _MOST_VALUES: Final = 200_000  # distinct ones of a field
+_READ: Final = 200  # distinct values that tell whether a field holds numbers
 _SHOWN: Final = 5
 _UNMAPPED: Final = 0.01  # of a field's products those with a value: less is not worth a name
 
@@ -24,16 +27,27 @@ class Field:
     """What the catalogue has in a field."""
 
     filled: int = 0
-    numbers: int = 0
-    values: Counter[str] = field(default_factory=Counter)
+    cells: Counter[str] = field(default_factory=Counter)
 
     def add(self, value: Any) -> None:
         self.filled += 1
-        self.numbers += not isinstance(value, list) and is_number(str(value))
-        for each in value if isinstance(value, list) else [value]:
-            text = _text(each)
-            if len(self.values) < _MOST_VALUES or text in self.values:
-                self.values[text] += 1
+        text = cell(value)
+        if len(self.cells) < _MOST_VALUES or text in self.cells:
+            self.cells[text] += 1
+
+    @property
+    def holds_numbers(self) -> bool:
+        seen = list(self.cells)[:_READ]
+        return sum(is_amount(text.split(LISTED)[0]) for text in seen) >= 0.9 * len(seen)
+
+    def values(self, *, is_path: bool) -> Counter[str]:
+        """Return the values, as the learner takes several out of one cell."""
+        notation = notation_of(self.cells, is_path=is_path)
+        found: Counter[str] = Counter()
+        for text, count in self.cells.items():
+            parts = [leaf for _, leaf in paths_of(text, notation)] if is_path else notation.parts(text)
+            found.update(dict.fromkeys(map(_text, parts), count))
+        return found
 
 
 def misfits(mapping: CatalogueMapping, vocabulary: Vocabulary, source: Path, table: str | None = None) -> list[str]:
@@ -69,36 +83,38 @@ def _of_fields(mapping: CatalogueMapping, fields: Mapping[str, Field]) -> Iterat
         if name and name not in fields:
             yield f"{key}: no product has the field {name}; there are {', '.join(sorted(fields))}"
     for key, name in numeric.items():
-        if name in fields and fields[name].numbers < 0.9 * fields[name].filled:
+        if name in fields and not fields[name].holds_numbers:
             yield f"{key}: most of what {name} holds is no number"
 
 
 def _of_values(mapping: CatalogueMapping, fields: Mapping[str, Field]) -> Iterator[str]:
     for facet, each in mapping.facets.items():
         if each.field and each.field in fields and each.values is not None:
-            there = fields[each.field]
+            there = fields[each.field].values(is_path=facet == "type")
             yield from _absent(f"facets.{facet}.values", each.values, there)
             known = {_text(value) for value in each.values}
-            left = [value for value, count in there.values.most_common() if value not in known]
-            left = [value for value in left if there.values[value] >= _UNMAPPED * there.filled]
+            left = [value for value, _ in there.most_common() if value not in known]
+            left = [value for value in left if there[value] >= _UNMAPPED * fields[each.field].filled]
             if left:
                 yield f"facets.{facet}.values: products have {_listed(left)}, and no name leads there"
     if mapping.vertical and mapping.vertical.field in fields:
         for vertical, values in mapping.vertical.values.items():
-            yield from _absent(f"vertical.values.{vertical}", values, fields[mapping.vertical.field])
+            there = fields[mapping.vertical.field].values(is_path=True)
+            yield from _absent(f"vertical.values.{vertical}", values, there)
     for offer, wanted in mapping.offers.items():
         if wanted.field in fields and wanted.values is not None:
-            yield from _absent(f"offers.{offer}.values", wanted.values, fields[wanted.field])
+            there = fields[wanted.field].values(is_path=False)
+            yield from _absent(f"offers.{offer}.values", wanted.values, there)
 
 
-def _absent(key: str, values: Iterable[Value], there: Field) -> Iterator[str]:
-    absent = [str(value) for value in values if _text(value) not in there.values]
+def _absent(key: str, values: Iterable[Value], there: Counter[str]) -> Iterator[str]:
+    absent = [str(value) for value in values if _text(value) not in there]
     if absent:
         yield f"{key}: no product has {_listed(absent)}"
 
 
 def _text(value: Any) -> str:
-    return str(value).casefold()
+    return plain(value).casefold()
 
 
 def _listed(values: list[str]) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from shops.merging import BadRow
 from shops.products import Product, product
 from shops.progress import Progress
 from shops.roles import Roles
-from shops.sources import BadRow, rows
+from shops.sources import rows
 
 CHUNK = 5000  # products
-_FORMAT = 1
+_FORMAT = 2
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -98,5 +99,14 @@ _MOST_BAD = 1000  # bad rows that are named; all are counted
 def fingerprint(source: Path, roles: Roles, table: str | None) -> str:
     """Return what makes two runs the same: the file as it is, and what its fields mean."""
     status = source.stat()
-    about = [str(source.absolute()), status.st_size, status.st_mtime_ns, table, roles.told(), _FORMAT, CHUNK]
+    about = [
+        str(source.absolute()),
+        status.st_size,
+        status.st_mtime_ns,
+        table,
+        roles.told(),
+        roles.notation,
+        _FORMAT,
+        CHUNK,
+    ]
     return json.dumps(about, sort_keys=True)

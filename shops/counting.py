@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from math import ceil
 from typing import Any, Final
 
 from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
@@ -29,6 +30,7 @@ class Counts:
     value_paths: Counter[Any] = field(default_factory=Counter)  # (field, value, path)
     filled: Counter[Any] = field(default_factory=Counter)  # (field, path)
     currencies: Counter[Any] = field(default_factory=Counter)
+    ratings: Counter[Any] = field(default_factory=Counter)  # rounded up
     stocks: Counter[Any] = field(default_factory=Counter)
     words: Counter[Any] = field(default_factory=Counter)  # of titles, each once a title
     phrases: Counter[Any] = field(default_factory=Counter)  # of one to three words of titles, by key
@@ -47,13 +49,17 @@ class Counts:
         said = {" ".join(keys[at : at + length]) for length in (1, 2, 3) for at in range(len(keys) - length + 1)}
         self.words.update(set(words))
         self.phrases.update(said)
-        if one.path:
-            self.paths[one.path] += 1
-            self.leaves[one.path, one.leaf] += 1
-            for head in heads(one.title):
-                self.heads[head, one.path] += 1
+        for path, leaf in ((one.path, one.leaf), *one.others) if one.path else ():
+            self.paths[path] += 1
+            self.leaves[path, leaf] += 1
+        for head in heads(one.title) if one.path else ():
+            self.heads[head, one.path] += 1
         if one.currency:
             self.currencies[one.currency] += 1
+        if one.rating is not None:
+            self.ratings[ceil(one.rating)] += 1
+        self.products["several rows"] += one.variants > 1
+        self.products["ranges"] += one.price != one.most
         if one.stock:
             self.stocks[one.stock] += 1
         if one.brand:

@@ -34,6 +34,8 @@ class Enricher:
         keys = [singular(word) for word in tokens(one.title)]
         if self._roles.brand:
             yield from self._brand(one, keys)
+        if one.currency and not self._roles.currency and len(self._learnt.counts.currencies) > 1:
+            yield _row(one, "price_currency", one.currency, 1.0, "price")
         for field in self._roles.attributes:
             yield from self._attribute(one, field, keys)
         if not one.path and self._guess and (guessed := self._guess(one)):

@@ -92,7 +92,7 @@ def evaluate(
     shop = ShopFolder.load(folder)
     questions, notes = _plannable(judgements)
     mapping = CatalogueMapping.load(folder / "mapping.yaml")
-    with Catalogue.of(source, mapping, shop.summary["roles"], scratch, table) as catalogue:
+    with Catalogue.of(source, mapping, shop.summary, scratch, table) as catalogue:
         notes += _unknown(judgements, catalogue.ids(), questions)
         ways = _ways(list(questions.values()), catalogue, shop.lexicon, model_dir, with_model)
         runs: dict[str, Run] = {RAW: {each: catalogue.raw(asked.text, DEPTH) for each, asked in questions.items()}}

@@ -15,9 +15,11 @@ from peakplan_client.search import Search, Text
 from peakplan_client.translating import translate
 
 from service.planner.plan import Plan
-from shops.products import flat
-from shops.sources import BadRow, SourceError, rows
-from shops.texts import number, plain
+from shops.merging import BadRow
+from shops.notation import Notation
+from shops.products import flat, paths_of
+from shops.sources import SourceError, rows
+from shops.texts import amounts_of, plain
 
 _ID: Final = "peakplan_id"
 
@@ -33,11 +35,11 @@ class Catalogue:
     @classmethod
     @contextlib.contextmanager
     def of(
-        cls, source: Path, mapping: CatalogueMapping, roles: Mapping[str, str], folder: Path, table: str | None = None
+        cls, source: Path, mapping: CatalogueMapping, summary: Mapping[str, Any], folder: Path, table: str | None = None
     ) -> Iterator[Self]:
-        """Index a catalogue's file under `folder`; `roles` are those of its fields. Raises SourceError."""
+        """Index a catalogue's file under `folder`; `summary` is the shop folder's. Raises SourceError."""
         database = folder / "catalogue.sqlite"
-        index(source, mapping, roles, database, table)
+        index(source, mapping, summary, database, table)
         mapping = mapping.without_dots()
         title = next(iter(mapping.text))
         with contextlib.closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
@@ -83,12 +85,12 @@ class Catalogue:
 
 
 def index(
-    source: Path, mapping: CatalogueMapping, roles: Mapping[str, str], database: Path, table: str | None = None
+    source: Path, mapping: CatalogueMapping, summary: Mapping[str, Any], database: Path, table: str | None = None
 ) -> None:
-    """Write a catalogue's file into a database that SQLite translations search. Raises SourceError."""
+    """Write a catalogue's file into a database that SQLite translations search; `summary` is the folder's. Raises SourceError."""
     mapping = mapping.without_dots()
     columns = list(dict.fromkeys([_ID, *_fields(mapping.model_dump())]))
-    build_index(database, columns, _cells(source, mapping, roles, columns, table), mapping)
+    build_index(database, columns, _cells(source, mapping, summary, columns, table), mapping)
 
 
 def _fields(content: Any) -> Iterator[str]:
@@ -101,12 +103,17 @@ def _fields(content: Any) -> Iterator[str]:
 
 
 def _cells(
-    source: Path, mapping: CatalogueMapping, roles: Mapping[str, str], columns: list[str], table: str | None
+    source: Path, mapping: CatalogueMapping, summary: Mapping[str, Any], columns: list[str], table: str | None
 ) -> Iterator[list[Any]]:
-    """Yield the rows of the table; of a list the last value counts, which of a category path is the narrowest."""
+    """Yield the rows of the table; of several categories the most special counts, of prices in its currency the lowest.
+
+    A price in another currency is none: no bound compares it.
+    """
     numeric = {each.field for each in (mapping.price, mapping.rating) if each}
     numeric |= {offer.field for offer in mapping.offers.values() if offer.min is not None}
-    named = next((field for field, role in roles.items() if role == "id"), None)
+    named = next((field for field, role in summary["roles"].items() if role == "id"), None)
+    notation = {column(name): Notation(*each) for name, each in summary.get("notation", {}).items()}
+    kind = mapping.facets["type"].field if "type" in mapping.facets else None
     count = 0
     for found in rows(source, table=table):
         if isinstance(found, BadRow):
@@ -116,13 +123,22 @@ def _cells(
         own = fields.get(column(named)) if named else None
         cells: list[Any] = [plain(own) if own is not None else str(line)]
         for name in columns[1:]:
-            value = fields.get(name)
-            if isinstance(value, list):
-                value = " ".join(map(str, value)) if name in mapping.text else value[-1]
+            value, written = fields.get(name), notation.get(name, Notation())
             if name in numeric:
-                value = number(value)
+                value = _lowest(value, written.level, mapping)
+            elif name == kind and (paths := paths_of(value, written)):
+                value = paths[0][1]
+            elif isinstance(value, list):
+                value = " ".join(map(str, value)) if name in mapping.text else value[-1]
             cells.append(value if value is None or isinstance(value, int | float) else plain(value))
         count += 1
         yield cells
     if not count:
         raise SourceError(f"{source} holds no product")
+
+
+def _lowest(value: Any, mark: str, mapping: CatalogueMapping) -> float | None:
+    """Return the lowest number of a field, of those that say no other currency than the mapping's."""
+    own = mapping.price.currency if mapping.price else None
+    found = amounts_of(value, mark)
+    return min((each.value for each in found if each.currency in (None, own)), default=None)

@@ -16,6 +16,7 @@ from shops.texts import key
 _FAR: Final = 6.0  # median deviations of a category's logarithmic prices
 _LEAST_SPREAD: Final = 0.15
 _ENOUGH: Final = 8  # prices of a category that say what is usual
+_MOST: Final = 0.5  # of a category's products that have an attribute: the others lack it
 _SHOWN: Final = 200  # examples of each kind
 _MOST_PRICES: Final = 2000  # of a category that tell its median
 
@@ -25,6 +26,7 @@ class Findings:
     """What is wrong with which products, by kind: counts, and examples for people."""
 
     products: int = 0
+    left_out: int = 0  # fields that matter
     missing: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # by field, by category
     in_category: Counter[str] = field(default_factory=Counter)
     other_way: Counter[str] = field(default_factory=Counter)  # by field
@@ -44,11 +46,13 @@ class Judge:
         self._learnt = learnt
         self._roles = roles
         self._fields = [name for name in (roles.brand, roles.price, roles.rating, *roles.attributes) if name]
+        self._expected = _expected(learnt)
         self._prices: dict[str, list[float]] = defaultdict(list)
         self._usual: dict[str, tuple[float, float]] = {}
         self._titles: set[int] = set()
+        self._ids: set[int] = set()
         self._kinds = {head for head, _ in learnt.counts.heads}
-        self.findings = Findings()
+        self.findings = Findings(left_out=len(roles.unused))
 
     def gather(self, one: Product) -> None:
         """Take a price into what is usual in its category."""
@@ -73,7 +77,9 @@ class Judge:
         found.in_category[top] += 1
         held = {self._roles.brand: one.brand, self._roles.price: one.price, self._roles.rating: one.rating}
         for name in self._fields:
-            if not (held[name] if name in held else one.attributes.get(name)):
+            if not (held[name] if name in held else one.attributes.get(name)) and (
+                name in held or (name, top) in self._expected
+            ):
                 found.missing[name][top] += 1
         if not one.path and self._roles.categories:
             found.note("no category", f"{one.id}: {one.title}")
@@ -87,7 +93,8 @@ class Judge:
             found.note("no plan can find", f"{one.id}: {one.title}")
 
     def _price(self, one: Product) -> None:
-        if self._roles.price is None or one.price is None:
+        if one.price is None:
+            self.findings.note("no price that is read", f"{one.id}: {one.title}")
             return
         if one.price <= 0:
             self.findings.note("suspicious price", f"{one.id}: {one.price:g} for {one.title}")
@@ -104,6 +111,9 @@ class Judge:
         if mark in self._titles:
             self.findings.note("duplicate", f"{one.id}: {one.title}")
         self._titles.add(mark)
+        if (number := hash(one.id)) in self._ids:
+            self.findings.note("repeated id", f"{one.id}: {one.title}, line {one.line}")
+        self._ids.add(number)
 
     def _can_be_found(self, one: Product) -> bool:
         """Tell whether anything says what a product is: a category, or a title with a kind or a word that is known."""
@@ -112,3 +122,15 @@ class Judge:
         if any(head in self._kinds for head in heads(one.title)):
             return True
         return any(len(word) > 2 and word.isalpha() and is_known(word) for word in one.title.lower().split())
+
+
+def _expected(learnt: Learnt) -> set[tuple[str, str]]:
+    """Return the attributes that most products of a top category have: screws have no voltage, and lack none."""
+    counts = learnt.counts
+    products: Counter[str] = Counter({"(none)": counts.products["all"] - counts.products["category"]})
+    filled: Counter[tuple[str, str]] = Counter()
+    for path, count in counts.paths.items():
+        products[path[0]] += count
+    for (name, path), count in counts.filled.items():
+        filled[name, path[0] if path else "(none)"] += count
+    return {key for key, count in filled.items() if count >= _MOST * products[key[1]]}

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -10,14 +11,15 @@ from peakplan_client.mapping import CatalogueMapping, normal
 from peakplan_client.wording import kind_groups
 
 from service.planner.spelling import words as word_list
+from service.planner.text import fold
 from shops.counting import Path, by_first
 from shops.facets import facet_of_field, words_of_code
+from shops.fields import SECTIONS
 from shops.lexicon import Learnt, category_id
-from shops.products import levels_of
+from shops.merging import plain_name
 from shops.roles import Roles
 from shops.texts import key
 
-_FIELD: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
 _OWN: Final = 0.6  # of the titles that call a thing so those of a category: it is one of its names
 _OF_CATEGORY: Final = 0.01  # of a category's titles
 _FEWEST: Final = 2
@@ -28,56 +30,75 @@ _OF_VERTICAL: Final = 0.12  # of a category's things those of a vertical
 # As tuned for the first mapping of the sample shop (docs/search.md).
 _BOOSTS: Final = {"type": 0.6, "brand": 0.5, "audience": 0.5, "color": 0.4, "material": 0.4}
 _IN_TEXT: Final = ("color", "material", "feature", "occasion", "theme", "shape")
-_AVAILABLE: Final = re.compile(r"^(?:true|yes|y|1|in[ _-]?stock|instock|available|https?://schema\.org/InStock)$", re.I)
+_IN_STOCK: Final = frozenset(SECTIONS["in stock"])
+_SOLD_OUT: Final = frozenset(SECTIONS["out of stock"])
+_SCALES: Final = (5, 10, 100)  # of ratings
+_ONE_CURRENCY: Final = 0.98  # of the prices that say theirs
 
 
 def learnt_mapping(learnt: Learnt, roles: Roles, index: str, currency: str | None) -> tuple[dict[str, Any], list[str]]:
     """Return the mapping, which is valid, and what the catalogue has and the mapping cannot say."""
     notes: list[str] = []
-
-    def usable(field: str | None) -> str | None:
-        if field is not None and not _FIELD.match(field):
-            notes.append(f"the field {field!r} is left out: an engine's query needs a name of letters, digits and _")
-            return None
-        return field
-
-    title = usable(roles.title)
-    levels = [field for field in roles.categories if usable(field)]
-    text: dict[str, float] = {title: 4} if title else {}
+    levels = list(roles.categories)
+    text: dict[str, float] = {roles.title: 4}
     text |= {field: 3 if field == levels[-1] else 1 for field in reversed(levels)}
-    text |= {field: weight for field, weight in ((usable(roles.brand), 2), (usable(roles.description), 1)) if field}
+    text |= {field: weight for field, weight in ((roles.brand, 2), (roles.description, 1)) if field}
     mapping: dict[str, Any] = {"index": index, "text": text}
     mapping["exclude_text"] = [field for field in text if field not in levels[:-1]]
-    mapping["facets"] = _facets(learnt, roles, levels, usable)
+    mapping["facets"] = _facets(learnt, roles, levels)
     if levels and (verticals := _verticals(learnt, roles)):
         mapping["vertical"] = {"field": levels[0], "boost": 0.2, "values": verticals}
-    if field := usable(roles.price):
+    if field := roles.price:
         mapping["price"] = {"field": field, **({"currency": currency} if currency else {})}
+        notes += _currencies(learnt, roles, mapping["price"])
         mapping["sort"] = {f"price_{order}": {"field": field, "order": order} for order in ("asc", "desc")}
-    if field := usable(roles.rating):
-        mapping["rating"] = {"field": field, "best": 5}
+    if field := roles.rating:
+        most = max(learnt.counts.ratings, default=5)
+        mapping["rating"] = {"field": field, "best": next((best for best in _SCALES if best >= most), most)}
         mapping.setdefault("sort", {})["rating"] = {"field": field, "order": "desc"}
     for sort in ("newest", "best_selling"):
-        if field := usable(getattr(roles, sort)):
-            mapping.setdefault("sort", {})[sort] = {"field": field, "order": "desc"}
-    if (field := usable(roles.stock)) and (offer := _in_stock(learnt)):
-        mapping["offers"] = {"in_stock": {"field": field, **offer}}
+        if field := getattr(roles, sort):
+            order = "asc" if "rank" in plain_name(field) or "rang" in plain_name(field) else "desc"
+            mapping.setdefault("sort", {})[sort] = {"field": field, "order": order}
+    offers: dict[str, Any] = {}
+    if (field := roles.stock) and (offer := _in_stock(learnt)):
+        offers["in_stock"] = {"field": field, **offer}
+    if roles.stock and (unknown := [value for value in learnt.counts.stocks if _stock_word(value) is None][:5]):
+        notes.append(f"{roles.stock} holds {', '.join(unknown)}: these count as not in stock")
+    if roles.sale:
+        offers["on_sale"] = {"field": roles.sale, "min": 0.01}
+    if offers:
+        mapping["offers"] = offers
     CatalogueMapping.model_validate(mapping)
     return mapping, list(dict.fromkeys(notes))
 
 
-def _facets(learnt: Learnt, roles: Roles, levels: list[str], usable: Any) -> dict[str, Any]:
+def _currencies(learnt: Learnt, roles: Roles, price: dict[str, Any]) -> Iterator[str]:
+    """Yield what is worth saying of several currencies; a field that says each product's is a part of the mapping."""
+    found = learnt.counts.currencies
+    if len(found) < 2 or found.most_common(1)[0][1] >= _ONE_CURRENCY * found.total():
+        return
+    counts = ", ".join(f"{code} ({count:,})" for code, count in found.most_common())
+    if roles.currency:
+        price["currency_field"] = roles.currency
+        yield f"{roles.price} is in {counts}: a bound compares products in {price.get('currency')} only"
+    else:
+        yield (f"{roles.price} is in {counts} and no field says which: write the currency into one, as enriched.jsonl "
+               "has it, and name it as price.currency_field, or a bound compares pounds with dollars")  # fmt: skip
+
+
+def _facets(learnt: Learnt, roles: Roles, levels: list[str]) -> dict[str, Any]:
     facets: dict[str, Any] = {}
     if levels:
         facets["type"] = {"field": levels[-1], "boost": _BOOSTS["type"], "values": _kinds(learnt)}
         if ids := _ids(learnt):
             facets["type"]["ids"] = ids
-    if field := usable(roles.brand):
+    if field := roles.brand:
         facets["brand"] = _facet("brand", field, learnt.brand_of)
     filled = {name: values.total() for name, values in by_first(learnt.counts.values).items()}
     for field in sorted(roles.attributes, key=lambda name: -filled.get(name, 0)):
         facet = facet_of_field(field)
-        if facet not in facets and facet != "feature" and field in learnt.value_of and usable(field):
+        if facet not in facets and facet != "feature" and field in learnt.value_of:
             facets[facet] = _facet(facet, field, learnt.value_of[field])
     for facet in _IN_TEXT:
         facets.setdefault(facet, {"boost": _BOOSTS.get(facet, 0.3)})
@@ -185,7 +206,7 @@ def _verticals(learnt: Learnt, roles: Roles) -> dict[str, list[str]]:
             votes[path[0]][vertical] += count
     held: dict[str, set[str]] = defaultdict(set)
     for path, leaf in learnt.counts.leaves:
-        held[path[0]].add(leaf if len(roles.categories) == 1 and len(levels_of(leaf)) > 1 else path[0])
+        held[path[0]].add(leaf if len(roles.categories) == 1 else path[0])
     found: dict[str, list[str]] = defaultdict(list)
     for top, counter in sorted(votes.items()):
         for vertical, count in counter.items():
@@ -195,13 +216,21 @@ def _verticals(learnt: Learnt, roles: Roles) -> dict[str, list[str]]:
 
 
 def _in_stock(learnt: Learnt) -> dict[str, Any] | None:
-    values = [value for value in learnt.counts.stocks if _AVAILABLE.match(value)]
+    values = [value for value in learnt.counts.stocks if _stock_word(value)]
     numbers = sum(count for value, count in learnt.counts.stocks.items() if value.replace(".", "").isdigit())
-    if numbers > 0.9 * learnt.counts.stocks.total() and len(learnt.counts.stocks) > 2:
+    if numbers > 0.9 * learnt.counts.stocks.total() and not learnt.counts.stocks.keys() <= {"0", "1"}:
         return {"min": 1}
     if not values:
         return None
     return {"values": [value.lower() == "true" if value.lower() in ("true", "false") else value for value in values]}
+
+
+def _stock_word(value: str) -> bool | None:
+    """Tell whether a word or number of a stock's field says that a product is there; None for one that is unknown."""
+    word = re.sub(r"[ -]+", "_", fold(value).strip())
+    if word.replace(".", "", 1).isdigit():
+        return float(word) > 0
+    return True if word in _IN_STOCK else False if word in _SOLD_OUT else None
 
 
 def as_yaml(mapping: dict[str, Any], command: str) -> str:

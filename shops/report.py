@@ -10,13 +10,17 @@ from shops.judging import Findings
 # What each kind of finding costs of the score, for all products having it.
 _COSTS: Final = {
     "no category": 30, "no plan can find": 25, "written otherwise": 15, "suspicious price": 15, "duplicate": 15,
+    "no price that is read": 25, "repeated id": 15,
 }  # fmt: skip
 _MISSING: Final = 40  # for every field of every product missing
+_LEFT_OUT: Final = 10  # for a field that matters and is not read
 _MENDS: Final = {
     "no category": "name the categories; enriched.jsonl has a guess with its confidence for each",
     "no plan can find": "write titles that say what the thing is",
     "written otherwise": "write one value one way; enriched.jsonl has the usual one",
     "suspicious price": "check these prices: they are far from what is usual in their category, or not above 0",
+    "no price that is read": "name the field of the price with --map FIELD=price, or write prices as numbers",
+    "repeated id": "give every product an id of its own",
     "duplicate": "sell one product once: these have the title, brand, price and attributes of another",
 }
 _STYLE: Final = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#123}
@@ -28,7 +32,8 @@ _ROWS: Final = 25  # categories of a plot
 
 def score(found: Findings) -> float:
     """Return how good the data is, from 0 to 100."""
-    lost = sum(cost * found.counts[kind] / found.products for kind, cost in _COSTS.items())
+    lost: float = sum(cost * found.counts[kind] / found.products for kind, cost in _COSTS.items())
+    lost += _LEFT_OUT * found.left_out
     if found.missing:
         absent = sum(sum(by.values()) for by in found.missing.values()) / (found.products * len(found.missing))
         lost += _MISSING * absent

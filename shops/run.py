@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,11 +26,12 @@ from shops.judging import Findings, Judge
 from shops.kinds import Evidence
 from shops.lexicon import Learnt, tree
 from shops.mapping_file import as_yaml, learnt_mapping
+from shops.merging import BadRow, plain_name
 from shops.products import Product, flat
 from shops.progress import Progress
 from shops.report import render, score
 from shops.roles import Roles, RolesError, find_roles
-from shops.sources import BadRow, SourceError, rows
+from shops.sources import SourceError, rows
 
 _SAMPLE = 5000  # first rows, whose fields tell their roles, ...
 _EVERY = 100  # ... and every so-manieth after
@@ -79,9 +81,10 @@ def learn(task: Task) -> Done:
     chunks = Chunks(partial)
     chunks.read(task.source, roles, task.table, total, quiet=task.quiet)
     state = chunks.state
-    if not state["products"]:
-        first = "; ".join(f"line {line} {reason}" for line, reason in state["bad"][:3])
-        raise SourceError(f"{task.source} holds no product ({first or 'it is empty'})")
+    if state["bad_count"] >= state["products"]:
+        first = "; ".join(f"line {line} {reason}" for line, reason in state["bad"][:3]) or "it is empty"
+        few = f"only {state['products']} products beside {state['bad_count']} rows that are none"
+        raise SourceError(f"{task.source} holds {few if state['products'] else 'no product'}: {first}")
     learnt = Learnt(_count(chunks, partial, task))
     return _finish(task, roles, chunks, partial, learnt)
 
@@ -138,6 +141,7 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
     draft.mkdir()
     code = task.currency or next((code for code, _ in learnt.counts.currencies.most_common(1)), None)
     mapping, notes = learnt_mapping(learnt, roles, task.index, code)
+    notes += [*roles.notes, *_seen(learnt, roles)]
     if roles.price and code is None:
         notes.append("no price says its currency: name it with --currency USD, or prices in another are not filtered")
     (draft / "mapping.yaml").write_text(as_yaml(mapping, task.command), encoding="utf-8")
@@ -151,12 +155,16 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
         "entries": len(learnt.entries),
         "words": len(learnt.words),
         "roles": roles.told(),
+        "notation": {name: list(each) for name, each in roles.notation.items()},
+        "unused": roles.unused,
         "source_sha256": _digest(task.source),
     }
-    index(task.source, CatalogueMapping.model_validate(mapping), roles.told(), draft / DATABASE, task.table)
+    index(task.source, CatalogueMapping.model_validate(mapping), summary, draft / DATABASE, task.table)
     findings = _enrich(task, roles, chunks, learnt, draft)
     same = [(name, right, others) for name, values in _same_values(learnt) for right, others in values]
-    (draft / "report.html").write_text(render(findings, same, notes, task.name or task.source.name), encoding="utf-8")
+    (draft / "report.html").write_text(
+        render(findings, same, [*roles.unused, *notes], task.name or task.source.name), encoding="utf-8"
+    )
     summary |= {"score": score(findings), "findings": dict(findings.counts)}
     write_whole(draft / "bad_rows.tsv", "".join(f"{line}\t{why}\n" for line, why in state["bad"]).encode())
     seal(draft, summary)
@@ -164,6 +172,19 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
     shutil.rmtree(partial)
     bad = [(line, why) for line, why in state["bad"]]
     return Done(task.output, state["products"], bad, state["bad_count"], roles, summary, notes)
+
+
+def _seen(learnt: Learnt, roles: Roles) -> Iterator[str]:
+    """Yield what was seen of prices and variants that is worth knowing."""
+    counts = learnt.counts.products
+    if several := counts["several rows"]:
+        yield f"{several:,} products have variants in rows of their own: each is one product with the values of all"
+    if ranges := counts["ranges"]:
+        yield f"{ranges:,} products have several prices: the lowest counts"
+    if roles.price and re.search(r"cents?$|minor", plain_name(roles.price)):
+        yield f"{roles.price} counts cents: index the price in whole units, which plans compare"
+    if roles.price and counts["price"] < 0.98 * counts["all"]:
+        yield f"{roles.price} is read for {counts['price']:,} of {counts['all']:,} products"
 
 
 def _enrich(task: Task, roles: Roles, chunks: Chunks, learnt: Learnt, draft: Path) -> Findings:

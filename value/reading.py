@@ -24,11 +24,12 @@ _EVENTS = {
     "event_attributes": "STRUCT(position STRUCT(ordinal INTEGER), milliseconds DOUBLE, results INTEGER, "
     "value DOUBLE, currency VARCHAR, experiment VARCHAR, arm VARCHAR, team VARCHAR)",
 }  # fmt: skip
+_IN_SECONDS = "REPLACE (CASE WHEN time > 1e11 THEN time / 1000 ELSE time END AS time)"  # some write milliseconds
 IN_FRONT = 3  # results that a shopper sees without looking further
 MEMORY_MEGABYTES = 1400
 
 # One row a plan. Ids are numbers from here on, which take a fifth of the memory.
-_BY_PLAN = f"""
+_BY_PLAN = """
 CREATE TABLE judged AS
 SELECT hash(e.caller, e.query_id) AS plan,
   any_value(hash(e.caller, e.client_id)) FILTER (e.client_id IS NOT NULL) AS shopper,
@@ -36,8 +37,8 @@ SELECT hash(e.caller, e.query_id) AS plan,
   min(a.milliseconds) FILTER (e.action_name = 'first_shown') AS first_ms,
   min(a.results) FILTER (e.action_name = 'first_shown') AS results,
   count(*) FILTER (e.action_name = 'first_shown') > 0 AS shown,
-  bool_or(e.action_name IN ('click', 'click_through') AND a.position.ordinal BETWEEN 1 AND {IN_FRONT}) AS click,
-  bool_or(e.action_name = 'add_to_cart' AND a.position.ordinal BETWEEN 1 AND {IN_FRONT}) AS cart,
+  min(a.position.ordinal) FILTER (e.action_name IN ('click', 'click_through')) AS click_at,
+  min(a.position.ordinal) FILTER (e.action_name = 'add_to_cart') AS cart_at,
   bool_or(e.action_name = 'purchase') AS bought,
   bool_or(e.action_name = 'came_back') AS back,
   any_value(a.experiment) FILTER (e.action_name = 'exposure') AS experiment,
@@ -57,9 +58,13 @@ FROM (SELECT DISTINCT hash(caller, query_id) AS plan, hash(caller, event_id) AS 
 GROUP BY ALL
 """
 _MONEY = "SELECT currency FROM paid WHERE currency <> '' GROUP BY currency ORDER BY sum(value) DESC, currency LIMIT 1"
-_TABLE = """
+# Some shops count places from 0: then no first place is 1.
+_TABLE = f"""
 CREATE TABLE asked AS
-SELECT plan, coalesce(p.planned_at, j.time) AS time, j.first_ms, j.results, j.shown, j.click, j.cart, j.bought, j.back,
+WITH counted AS (SELECT coalesce(least(min(click_at), min(cart_at)), 1) > 0 AS from_one FROM judged)
+SELECT plan, coalesce(p.planned_at, j.time) AS time, j.first_ms, j.results, j.shown,
+  j.click_at < {IN_FRONT} + from_one::INT AS click,
+  j.cart_at < {IN_FRONT} + from_one::INT AS cart, j.bought, j.back,
   coalesce(nullif(p.release, ''), '-') AS release, coalesce(m.value, 0) AS value,
   coalesce(p.experiment, j.experiment) AS in_experiment, coalesce(p.arm, j.arm) AS in_arm, p.model, p.shop, p.missed,
   coalesce(CASE WHEN p.client_id IS NOT NULL THEN hash(p.caller, p.client_id) END, j.shopper, plan) AS unit
@@ -69,6 +74,7 @@ FULL JOIN (SELECT hash(caller, request_id) AS plan, any_value(caller) AS caller,
              min(time) AS planned_at, any_value(model) AS model, any_value(shop) AS shop, bool_or(missed) AS missed
            FROM plans WHERE record = 'plan' GROUP BY ALL) p USING (plan)
 LEFT JOIN (SELECT plan, value FROM paid WHERE currency = $currency) m USING (plan)
+CROSS JOIN counted
 """
 _PARTS = """
 SELECT {column} AS name, count(*) AS plans, count(DISTINCT unit) AS shoppers,
@@ -146,7 +152,7 @@ def _sums(database: duckdb.DuckDBPyConnection, files: Sequence[Path], control: s
         if chosen:
             given = ", ".join("'" + path.replace("'", "''") + "'" for path in chosen)
             source = f"read_json([{given}], format = 'newline_delimited', columns = {{{typed}}})"
-            database.execute(f"CREATE VIEW {name} AS SELECT * FROM {source}")
+            database.execute(f"CREATE VIEW {name} AS SELECT * {_IN_SECONDS} FROM {source}")
         else:
             empty = ", ".join(f"NULL::{kind} AS {column}" for column, kind in columns.items())
             database.execute(f"CREATE VIEW {name} AS SELECT {empty} WHERE false")
@@ -158,6 +164,8 @@ def _sums(database: duckdb.DuckDBPyConnection, files: Sequence[Path], control: s
     database.execute(_UNITS)
     others = _rows(database, "SELECT count(DISTINCT plan) AS n FROM paid WHERE currency <> $c", {"c": currency})
     several = _rows(database, "SELECT experiment, count(*) AS n FROM units WHERE arms > 1 GROUP BY ALL")
+    if not _rows(database, "SELECT 1 FROM asked LIMIT 1"):
+        raise FilesError("there is neither a plan nor an event in the files: name plans*.jsonl and events*.jsonl")
     arm = "in_experiment || ': ' || in_arm"
     return Sums(
         releases=_rows(database, _PARTS.format(column="release", where="true")),

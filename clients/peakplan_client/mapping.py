@@ -15,7 +15,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from peakplan_client.errors import MappingError
 
 # Names are part of queries as they stand, so that nothing but a name may be one.
-FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+_PLAIN_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_IN_NAMES = r'\x00-\x1f\x7f"`\\*^;'  # no part of one: each translator quotes or refuses what else its engine minds
+FieldName = Annotated[
+    str, StringConstraints(pattern=rf"^[^ {_IN_NAMES}]([^{_IN_NAMES}]*[^ {_IN_NAMES}])?$", max_length=200)
+]
 IndexName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 Value = str | bool | int | float
@@ -33,7 +37,8 @@ def _one_of(*names: str) -> AfterValidator:
 SortName = Annotated[str, _one_of("price_asc", "price_desc", "rating", "newest", "best_selling")]
 OfferName = Annotated[str, _one_of("in_stock", "on_sale", "free_shipping", "fast_delivery")]
 
-_WORD = re.compile(r"[^\W_]+(?:[.'’-][^\W_]+)*")
+_WORD = re.compile(r"[^\W_]+(?:[.'’-][^\W_]+|(?<=\d)[,/](?=\d)[^\W_]+)*")
+_FRACTION = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 _PARTS = re.compile(r"[.-]")
 _POSSESSIVE = re.compile(r"['’]s?$|['’](?=s$)")
 _PLURALS = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"))
@@ -42,9 +47,13 @@ _PLURALS = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes"
 def words(text: str) -> list[str]:
     """Return the words of a text in lower case: letters and digits, with single signs inside ("t-shirt", "3.5mm").
 
+    Numbers stay whole: "5,5", "18-1/4", "10-1/2" of "10½".
+
     Nothing else of a shopper's text ever becomes part of a query, so that it can hold no query syntax.
     """
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", _FRACTION.sub("-", text)).replace("\u2044", "/")
+    return _WORD.findall(text.casefold())
 
 
 def stem(word: str) -> str:
@@ -152,14 +161,20 @@ class VerticalMapping(_Strict):
 
 
 class PriceMapping(_Strict):
-    """The field of the price, its currency, and what one unit of other currencies is worth in it."""
+    """The field of the price, its currency, and what one unit of other currencies is worth in it.
+
+    Where products have several currencies, `currency_field` says each one's, and bounds compare those in `currency`.
+    """
 
     field: FieldName
     currency: Currency | None = None
+    currency_field: FieldName | None = None
     rates: dict[Currency, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _rates_need_a_currency(self) -> Self:
+        if self.currency_field and self.currency is None:
+            raise ValueError("has a `currency_field`, but no `currency` that bounds compare: add one, such as USD")
         if self.rates and self.currency is None:
             raise ValueError("has rates, but no `currency` that they lead to: add the catalogue's, such as USD")
         return self
@@ -232,6 +247,14 @@ class CatalogueMapping(_Strict):
         content = {name: renamed(value, name) for name, value in self.model_dump().items()}
         return type(self).model_validate(content | {"index": column(self.index).replace("-", "_")})
 
+    @cached_property
+    def odd_fields(self) -> tuple[str, ...]:
+        """The names of fields that are more than letters, digits, _ and dots."""
+        parts = (*self.facets.values(), *self.offers.values(), *self.sort.values(), self.vertical, self.rating)
+        named = [*self.text, *(part.field for part in parts if part and part.field)]
+        named += [name for name in (self.price.field, self.price.currency_field) if name] if self.price else []
+        return tuple(dict.fromkeys(name for name in named if not _PLAIN_FIELD.fullmatch(name)))
+
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a mapping from a YAML or JSON file. Raises MappingError."""
@@ -263,7 +286,7 @@ class _UniqueKeys(yaml.SafeLoader):
 _HINTS = {
     "extra_forbidden": "is not a key of a mapping: remove it, or look its name up in docs/search.md",
     "missing": "is required: add it",
-    "string_pattern_mismatch": "must be a name of letters, digits and _ (a currency: three capitals such as USD)",
+    "string_pattern_mismatch": "must be a name without quotes, \\ ; * ^ (a currency: three capitals such as USD)",
     "value_error": "{error}",
 }
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from peakplan_client.kinds import KIND, kinds_of
 from peakplan_client.mapping import CatalogueMapping, FacetMapping, SortMapping, normal, words
+from peakplan_client.operators import read_operators, without_refused
 from peakplan_client.plan import Part, Plan, Price
 from peakplan_client.search import AnyOf, Boost, Filter, NoneOf, NotInText, Range, Search, Searches, Text, Wanted
 from peakplan_client.wording import narrower
@@ -18,6 +19,7 @@ from peakplan_client.wording import narrower
 QUERY_WEIGHTS = (1.0, 0.3, 0.2)
 NAMES_WEIGHT = 0.3
 OWN_WORDS_WEIGHT = 0.5
+EXACT_WEIGHT = 5.0  # of a phrase that the shopper quotes
 
 
 def searches(plan: Plan, mapping: CatalogueMapping, question: str = "") -> Searches:
@@ -27,7 +29,11 @@ def searches(plan: Plan, mapping: CatalogueMapping, question: str = "") -> Searc
     """
     if not plan.queries:
         return Searches((), ("the plan has no queries: there is nothing to search",))
-    translation = _Translation(plan, mapping)
+    question, refused, exact = read_operators(question)
+    if refused:
+        kept = [without_refused(part, refused) for part in plan.parts]
+        plan = without_refused(plan, refused).model_copy(update={"parts": kept})
+    translation = _Translation(plan, mapping, exact)
     if not plan.parts:
         return translation.done([translation.search(plan, plan.queries, question)])
     parts = [translation.search(part, part.queries) for part in plan.parts]
@@ -46,8 +52,9 @@ def _texts(given: Sequence[tuple[str, float]]) -> tuple[Text, ...]:
 class _Translation:
     """One plan's way through one mapping; `notes` collects what has no place in the mapping."""
 
-    def __init__(self, plan: Plan, mapping: CatalogueMapping) -> None:
+    def __init__(self, plan: Plan, mapping: CatalogueMapping, exact: Sequence[str] = ()) -> None:
         self._plan = plan
+        self._exact = [Boost(None, (" ".join(words(phrase)),), EXACT_WEIGHT) for phrase in exact if words(phrase)]
         self._mapping = mapping
         self._closed = {facet.field for facet in mapping.facets.values() if facet.values is not None}
         self._notes: dict[str, None] = {}
@@ -72,7 +79,7 @@ class _Translation:
             wanted = (*(Wanted(each.field, each.values, (), True) for each in kinds), *wanted)
             if self._mapping.facets[KIND].filter:
                 filters += (AnyOf(kinds[0].field or "", tuple(value for each in kinds for value in each.values)),)
-        return Search(_texts(weighed), filters, (*boosts, *self._vertical()), self._sort(), wanted)
+        return Search(_texts(weighed), filters, (*boosts, *self._exact, *self._vertical()), self._sort(), wanted)
 
     def _note(self, note: str) -> None:
         self._notes[note] = None
@@ -93,7 +100,8 @@ class _Translation:
                 return []
             rate = mapping.rates[price.currency]
         low, high = (None if bound is None else round(bound * rate, 2) for bound in (price.min, price.max))
-        return [Range(mapping.field, low, high)]
+        same = [AnyOf(mapping.currency_field, (mapping.currency or "",))] if mapping.currency_field else []
+        return [Range(mapping.field, low, high), *same]
 
     def _rating(self) -> list[Filter]:
         if self._plan.rating.min is None:

@@ -37,10 +37,12 @@ _SLANG: Final = {
     "buck": (None, (money.LOCAL,)), "rs": (None, ("INR",)), "kr": (None, (money.LOCAL,)), "eur": (None, ("EUR",)),
     "contos": (None, ("BRL",)), "pila": (None, ("BRL",)), "lucas": (None, (money.LOCAL,)), "balles": (None, ("EUR",)),
     "pavos": (None, (money.LOCAL,)), "piasses": (None, ("CAD",)), "stutz": (None, ("CHF",)),
+    "c$": (None, ("CAD", "NIO")), "s$": (None, ("SGD",)), "tl": (None, ("TRY",)), "руб": (None, ("RUB",)),
 }  # fmt: skip
 _SCALED: Final = re.compile(
     rf"(?<=\d)\s+({'|'.join(name for name in _SCALES if name not in _LETTERS)})\b", re.IGNORECASE
 )
+_LAKHS: Final = re.compile(r"\d{1,2}(?:,\d{2})+,\d{3}(?:\.\d{1,2})?")  # as India groups digits
 _AND_REST: Final = re.compile(r"(?<!\d)(\d+)000 e (\d{1,3})(?!\d)")  # "mil e duzentos"
 _NEXT_DIGITS: Final = re.compile(r"(?<![\d.,])([1-9]) ([1-9]0)(?![\d.,])")  # "two fifty" is 250
 
@@ -136,7 +138,8 @@ def _scale(tokens: list[str], at: int) -> float:
 def _number(token: str, decimal_mark: str) -> float | None:
     if not token[0].isdigit():
         return None
-    plain = plain_number(re.sub(r"[\u00a0\u202f ]", "", token), decimal_mark)
+    marks = r"[\u00a0\u202f ,]" if _LAKHS.fullmatch(token) else r"[\u00a0\u202f ]"
+    plain = plain_number(re.sub(marks, "", token), decimal_mark)
     return float(plain) if re.fullmatch(r"\d+(?:\.\d+)?", plain) else None
 
 

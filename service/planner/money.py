@@ -17,7 +17,7 @@ _CODES_THAT_ARE_WORDS: Final = frozenset(
     "all amd ang awg bam bob btn cup gel kgs lak mad mop mur npr pen ron sos top try".split()
 )
 _SUBTAGS: Final = re.compile("[-_]")
-_MAIN: Final = ("USD", "GBP")  # what "dollars", "$" and "pounds" mean where no locale says otherwise
+_MAIN: Final = ("USD", "GBP", "CAD")  # what "dollars", "$", "pounds" and "C$" mean where no locale says otherwise
 
 
 class Region(NamedTuple):

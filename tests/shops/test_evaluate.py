@@ -124,7 +124,7 @@ def test_what_shoppers_chose_is_a_judgement(tmp_path: Path, given: list[str]) ->
     ("lines", "told"),
     [
         ("blue rake P1\n", "judged.tsv:1: is neither a line of qrels"),
-        ("blue rake\tP1\tgood\n", "the grade 'good' is no whole number"),
+        ("blue rake\tP1\tmaybe\n", "the grade 'maybe' is neither a number nor"),
         ("blue rake\tP1\t0\n", "no question has a right product"),
         ("blue rake\tX1\t1\n", "no judged product is in the catalogue"),
         ("", "no question has a right product"),

@@ -189,7 +189,7 @@ def test_what_cannot_be_told_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("p.xml", b"<a/>", "none of .jsonl"),
+        ("p.xml", b"<a/>", "none of the elements"),
         ("p.jsonl", b"", "holds no row"),
         ("p.sqlite", b"no database at all, only text", "cannot be read"),
         ("p.parquet", b"PAR1", "no Parquet file"),

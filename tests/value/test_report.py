@@ -148,3 +148,21 @@ def test_reports_are_cloudwatch_metrics_by_aws_s_own_schema(tmp_path: Path) -> N
     assert release["FirstAnswerP99"] == 100.0
     compared = next(each for each in found if each.get("Measure") == "click")
     assert (compared["Arm"], compared["Novelty"]) == ("rules", 0)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_places_count_from_0_or_1_and_attributes_may_be_null(tmp_path: Path, first: int) -> None:
+    events = [
+        {"record": "event", "event_id": f"{at}", "caller": "", "time": 1_700_000_000_000.0 + at, "query_id": f"r{at}",
+         "action_name": "click", "event_attributes": {"position": {"ordinal": at + first}} if at else None}
+        for at in range(6)
+    ] + [{"record": "event", "event_id": "x", "caller": "", "time": 1_700_000_000_000.0, "query_id": "r0",
+          "action_name": "click", "event_attributes": {"position": {"ordinal": first}}}]  # fmt: skip
+    (tmp_path / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert sums([tmp_path / "events.jsonl"]).releases[0]["clicks"] == 3
+
+
+def test_a_report_of_nothing_says_why(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text("")
+    with pytest.raises(FilesError, match="neither a plan nor an event"):
+        sums([tmp_path / "events.jsonl"])

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from peakplan_client.engines import number
+from peakplan_client.engines import number, refuse_odd_fields
 from peakplan_client.mapping import CatalogueMapping, Value
 from peakplan_client.search import AnyOf, NoneOf, NotInText, Range, Search
 
@@ -16,6 +16,7 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
 
     Filters are lists of values, never the language of `filters`, in which a value could be more than a value.
     """
+    refuse_odd_fields(mapping, "Algolia", ":<>=,")
     own_first = [*search.texts[-1:], *search.texts[:-1]]
     said = _cut(dict.fromkeys(word for text in own_first for word in text.words.split()))
     body: dict[str, Any] = {"indexName": mapping.index, "query": said, "optionalWords": [said], "hitsPerPage": limit}

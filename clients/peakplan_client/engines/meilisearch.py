@@ -79,8 +79,9 @@ def _holds(wanted: Wanted) -> str:
 
 def _filter(condition: Filter) -> str:
     if isinstance(condition, Range):
-        bounds = [f"{condition.field} >= {number(condition.min)}"] if condition.min is not None else []
-        bounds += [f"{condition.field} <= {number(condition.max)}"] if condition.max is not None else []
+        name = _name(condition.field)
+        bounds = [f"{name} >= {number(condition.min)}"] if condition.min is not None else []
+        bounds += [f"{name} <= {number(condition.max)}"] if condition.max is not None else []
         return " AND ".join(bounds)
     if isinstance(condition, NotInText):
         raise TypeError("excluded words are part of the query")
@@ -88,7 +89,12 @@ def _filter(condition: Filter) -> str:
 
 
 def _one_of(field: str, values: Sequence[Value], operator: str = "IN") -> str:
-    return f"{field} {operator} [{', '.join(map(_literal, values))}]"
+    return f"{_name(field)} {operator} [{', '.join(map(_literal, values))}]"
+
+
+def _name(field: str) -> str:
+    """Return an attribute's name, between quotes where it has more than letters, digits, _ and dots."""
+    return field if field.replace("_", "").replace(".", "").isalnum() and field.isascii() else _literal(field)
 
 
 def _literal(value: Value) -> str:

@@ -97,7 +97,7 @@ def _name(field: str) -> str:
     """Return a quoted name. Raises MappingError for a nested field, which a table does not have."""
     if "." in field:
         raise MappingError(f"{field!r} is no column's name for PostgreSQL: name a column without a dot in the mapping.")
-    return f'"{field}"'
+    return '"' + field.replace("%", "%%") + '"'  # psycopg reads a single % as a parameter
 
 
 def _filter(condition: Filter, mapping: CatalogueMapping) -> _Condition:

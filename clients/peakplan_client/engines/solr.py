@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from peakplan_client.engines import number
+from peakplan_client.engines import number, refuse_odd_fields
 from peakplan_client.mapping import CatalogueMapping, Value
 from peakplan_client.search import Filter, NoneOf, NotInText, Range, Search, Wanted
 
@@ -17,6 +17,7 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
     Words and values are each the whole query of a parser (`dismax`, `field`), never a part of Lucene's syntax. A field
     is compared as its type is analysed: one in which case does not count needs a type that lowers it.
     """
+    refuse_odd_fields(mapping, "Solr")
     queries: dict[str, Clause] = {}
     any_text = _any([_weighed(_any_word(text.words, mapping), text.weight) for text in search.texts])
     wanted = [_filter(each) for each in search.filters if not isinstance(each, NoneOf | NotInText)]

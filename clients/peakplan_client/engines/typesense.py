@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from peakplan_client.engines import number
+from peakplan_client.engines import number, refuse_odd_fields
 from peakplan_client.mapping import CatalogueMapping, Value
 from peakplan_client.search import AnyOf, Filter, NotInText, Range, Search
 
@@ -16,6 +16,7 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
 
     Words that too few products have together are dropped one by one, so that any of them may match.
     """
+    refuse_odd_fields(mapping, "Typesense")
     if search.sort is not None and search.sort.field is None:
         note("this sort has no field in the mapping: results stay sorted by relevance")
     heaviest = max(mapping.text.values())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from peakplan_client.engines import number
+from peakplan_client.engines import number, refuse_odd_fields
 from peakplan_client.mapping import CatalogueMapping, Value
 from peakplan_client.search import AnyOf, Boost, Filter, NotInText, Range, Search
 
@@ -16,6 +16,7 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
     Boosts are second arguments of `rank`, which match nothing and count in the rank profile. Where a field sorts, all
     words of a text must match, since `order by` leaves no room for how well they do.
     """
+    refuse_odd_fields(mapping, "Vespa")
     sort = search.sort if search.sort is not None and search.sort.field is not None else None
     if search.sort is not None and sort is None:
         note("this sort has no field in the mapping: results stay sorted by relevance")
