@@ -12,7 +12,6 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -153,21 +152,19 @@ def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
     }
 
 
-def target_of(
-    model: Any, each: RandomModel, tree: Sequence[Sequence[int]], *, relocates: bool, sequence: int = 0
-) -> CompiledTarget:
+def target_of(model: Any, each: RandomModel, tree: Sequence[Sequence[int]], sequence: int = 0) -> CompiledTarget:
     """Return our loop's target over an NxDI model with our graph; heads and LM head are read from the checkpoint."""
     lm_head = LmHead(read_weights(each.folder)["lm_head.weight"])
     state = torch.load(each.folder / "medusa_heads.pt", weights_only=True)
     heads = MedusaHeads.from_state_dict({name.removeprefix("medusa_head_"): tensor for name, tensor in state.items()})
     batch = model.neuron_config.batch_size
     shape = ForwardShape(HEADS, len(tree) + 1, SEQUENCE // 2, positions(tree), batch)
-    return CompiledTarget(model, shape, lm_head, heads, relocates=relocates, sequence=sequence)
+    return CompiledTarget(model, shape, lm_head, heads, sequence=sequence)
 
 
-def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]], *, relocates: bool) -> tuple[list[int], int]:
+def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]]) -> tuple[list[int], int]:
     """Return the tokens of our loop over an NxDI model with our graph, and its forwards."""
-    target = target_of(model, each, tree, relocates=relocates)
+    target = target_of(model, each, tree)
     proposer = MedusaProposer(target, MedusaTree.from_choices(tree, HEADS))
     generation = generate(target, proposer, each.prompt, Unconstrained(VOCABULARY, ()), max_tokens=NEW_TOKENS)
     return generation.tokens, generation.statistics.forwards
@@ -181,33 +178,23 @@ def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
         runs.setdefault(name, Runs()).add(tokens, model.greedy, forwards)
 
     for each in models:
-        tree = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
         stock = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE), stock=True)
-        for patched in (False, True):
-            with nxdi_on_cpu.persisted_relocation() if patched else nullcontext():
-                kind = "patched" if patched else "stock"
-                add(
-                    f"NxDI's loop, tree, {kind} cache", each, nxdi_on_cpu.stock_generate(stock, each.prompt, NEW_TOKENS)
-                )
-                add(f"our loop, tree, {kind} cache", each, *ours(tree, each, TREE, relocates=patched))
-        misled = ours(tree, each, TREE, relocates=True)
-        add("our loop misled: tree, stock cache taken for patched", each, *misled)
-        best = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(chain(HEADS)))
-        add("our loop, chain, stock cache", each, *ours(best, each, chain(HEADS), relocates=False))
+        add("NxDI's loop, tree", each, nxdi_on_cpu.stock_generate(stock, each.prompt, NEW_TOKENS))
+        tree = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
+        add("our loop, tree", each, *ours(tree, each, TREE))
     return runs
 
 
 def compare_on_xla(models: Sequence[RandomModel]) -> tuple[dict[str, Runs], dict[str, dict[str, int]]]:
-    """Run our loop over torch-xla's graphs; return the runs, and the operations of a step's graph by kind of cache."""
-    runs = {"our loop on torch-xla, patched cache": Runs(), "our loop on torch-xla, misled": Runs()}
+    """Run our loop over torch-xla's graphs; return the runs, and the operations of a step's graph by its kind."""
+    runs: dict[str, Runs] = {}
     operations: dict[str, dict[str, int]] = {}
     for each in models:
-        for name, kind in zip(runs, ("patched", "stock"), strict=True):
-            with nxdi_on_cpu.persisted_relocation() if kind == "patched" else nullcontext():
-                model = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
-                counts = nxdi_on_cpu.on_xla(model)
-                tokens, forwards = ours(model, each, TREE, relocates=True)
-            runs[name].add(tokens, each.greedy, forwards)
+        for kind in ("tree",):
+            model = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
+            counts = nxdi_on_cpu.on_xla(model)
+            tokens, forwards = ours(model, each, TREE)
+            runs.setdefault(f"our loop on torch-xla, {kind}", Runs()).add(tokens, each.greedy, forwards)
             operations[kind] = dict(sorted(counts.items()))
     return runs, operations
 
@@ -233,7 +220,7 @@ def shipped_model(
 
 def plan_shipped(model_dir: Path, cache_dir: Path, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
     """Plan under the real grammar; return how many plans are greedy's over our own forward, and forwards a plan."""
-    with tempfile.TemporaryDirectory() as folder, nxdi_on_cpu.persisted_relocation():
+    with tempfile.TemporaryDirectory() as folder:
         nxdi, ours = shipped_model(model_dir, cache_dir, Path(folder) / "checkpoint")
         plans = [nxdi.generate(request) for request in asked]
         greedy = [ours.generate(replace(request, strategy="autoregressive")).tokens for request in asked]
@@ -257,7 +244,6 @@ def figures(count: int = MODELS) -> dict[str, Any]:
         "what": "tokens identical to Hugging Face's greedy generate, over random models; CPU mode, float32, tp 1",
         "hardware": "none of Neuron's: not run on Inferentia or Trainium",
         "nxdi": version,
-        "nxdi_source": nxdi_on_cpu.source_fingerprint(),
         "torch": torch.__version__,
         "transformers": metadata.version("transformers"),
         "python": platform.python_version(),

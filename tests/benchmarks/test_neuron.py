@@ -3,7 +3,6 @@ import json
 import pytest
 
 from benchmarks import neuron, nxdi_on_cpu
-from service.engines.neuron.relocation import KNOWN_SOURCES
 
 
 def test_without_nxdi_s_source_the_command_says_how_to_get_on(

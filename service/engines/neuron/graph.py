@@ -3,11 +3,14 @@
 NxDI's Medusa graph multiplies its rows by the LM head and by a copy of it for each head, 283 MB a step where the layers
 of our model are 212, and returns the best ten tokens of each. Here it returns the states themselves (15 KB of 13 rows):
 the host multiplies what the grammar allows (`forward.py`). So the graph has neither LM head nor heads, and a batch
-needs no more than a mask of its own for each sequence, which NxDI's takes from the first. Read in NxDI 0.8
-(`_medusa_forward` in models/model_base.py, `NeuronLlamaModel` in models/llama/modeling_llama.py). Not run on hardware.
+needs no more than a mask of its own for each sequence, which NxDI's takes from the first. Nor does it move keys and
+values in its cache, which the loop never asks for: a gather and a scatter of the whole cache a layer are left out. Read
+in NxDI 0.8 (`_medusa_forward` in models/model_base.py, `NeuronLlamaModel` in models/llama/modeling_llama.py,
+modules/kvcache/kv_cache_manager.py). Not run on hardware.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -24,8 +27,8 @@ def hidden_states(
     seq_ids: Tensor,
     sampling_params: Tensor,
     adapter_ids: Tensor | None = None,
-    accepted_indices: Tensor | None = None,
-    current_length: Tensor | None = None,
+    _accepted_indices: Tensor | None = None,
+    _current_length: Tensor | None = None,
     medusa_mask: Tensor | None = None,
     scatter_index: Tensor | None = None,
 ) -> list[Tensor]:
@@ -44,7 +47,6 @@ def hidden_states(
         adapter_ids=adapter_ids,
         update_cache=True,
         is_for_context_encoding=is_prompt,
-        medusa_metadata={"current_length": current_length, "accepted_indices": accepted_indices},
         seq_ids=seq_ids,
         scatter_index=scatter_index,
     )
@@ -52,6 +54,15 @@ def hidden_states(
         last = position_ids.max(dim=1, keepdim=True).indices[..., None]
         states = states.gather(1, last.expand(-1, 1, states.shape[-1]))
     return [states, *cache]
+
+
+def _as_it_lies(manager: Any, get_cache: Callable[..., Any], **named: Any) -> Any:
+    """Return a cache manager's keys and values unmoved."""
+    moves, manager.is_medusa = manager.is_medusa, False
+    try:
+        return get_cache(**named)
+    finally:
+        manager.is_medusa = moves
 
 
 def planner_class(stock: Any, unrotated_layers: Sequence[int] = ()) -> Any:
@@ -71,6 +82,10 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = ()) -> Any:
                 delattr(self, name)
             for index in unrotated_layers:
                 self.layers[index].self_attn.rotary_emb = None
+
+        def init_inference_optimization(self, config: Any) -> None:
+            super().init_inference_optimization(config)
+            self.kv_mgr.get_cache = partial(_as_it_lies, self.kv_mgr, self.kv_mgr.get_cache)
 
     class Planner(stock):  # type: ignore[misc]
         _model_cls = PlannerModel

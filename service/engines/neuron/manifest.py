@@ -21,7 +21,7 @@ from service.engines.neuron.packages import SDK
 from service.engines.version import folder_version
 from service.weights.model_folder import read_card
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 FILE = "manifest.json"
 TOKENIZER = "tokenizer.json"
 HOST_WEIGHTS = "host.safetensors"
@@ -38,14 +38,13 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     model_id: str
     model: str = Field(description="digest of the model folder: adapter, heads, tree and card")
     base: str = Field(description="digest of the base's folder; empty for the default base, which is pinned by hash")
     chip: Chip
     sdk: str
     packages: dict[str, str] = Field(description="version of each Neuron package used")
-    relocates: bool = Field(description="whether the graph writes moved keys and values back")
     arguments: dict[str, Any]
     files: dict[str, int]
 

@@ -119,10 +119,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
     tagger = load_prompt_tagger(config.model_dir, tokenizer, embedding.shape[1])
     lm_head, heads = _products(config, weights.get(LM_HEAD, embedding), load_heads(config.model_dir))
     loaded = driver.load(compiled)
-    targets = [
-        CompiledTarget(loaded, shape, lm_head, heads, relocates=manifest.relocates, sequence=sequence)
-        for sequence in range(shape.batch_size)
-    ]
+    targets = [CompiledTarget(loaded, shape, lm_head, heads, sequence=sequence) for sequence in range(shape.batch_size)]
     drafting = Drafting(
         MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
         lambda tokens: F.embedding(tokens, embedding),

@@ -13,7 +13,6 @@ from service.decoding.llama_config import LlamaConfig
 from service.engines.neuron.architectures import nxdi_class
 from service.engines.neuron.forward import CompiledModel
 from service.engines.neuron.graph import planner_class
-from service.engines.neuron.relocation import persist_relocation
 
 _CONFIG = "neuron_config.json"
 _PACKAGE = "neuronx_distributed_inference"
@@ -21,10 +20,6 @@ _PACKAGE = "neuronx_distributed_inference"
 
 class Driver(Protocol):
     """Compiling and loading with NxDI; tests replace it with their own."""
-
-    def persist_relocation(self) -> bool:
-        """Patch the K/V cache; False where this NxDI's source is not one that we know."""
-        ...
 
     def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
         """Compile a Hugging Face checkpoint with its heads into `output`, which takes minutes."""
@@ -37,11 +32,6 @@ class Driver(Protocol):
 
 class Nxdi:
     """The driver for the installed neuronx-distributed-inference."""
-
-    def persist_relocation(self) -> bool:
-        cache = import_module(f"{_PACKAGE}.modules.kvcache.kv_cache_manager")
-        base = import_module(f"{_PACKAGE}.models.model_base")
-        return persist_relocation(cache.KVCacheManager, base.NeuronBaseModel)
 
     def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
         model = self.model(checkpoint, arguments)

@@ -18,9 +18,9 @@ def _decode(rank: int, model: neuron.RandomModel, folder: Path) -> None:
     store = torch.distributed.FileStore(str(folder / "store"), RANKS)  # type: ignore[attr-defined]
     torch.distributed.init_process_group("gloo", rank=rank, world_size=RANKS, store=store)
     nxdi_on_cpu.import_nxdi()
-    with nxdi_on_cpu.persisted_relocation(), torch.inference_mode():
+    with torch.inference_mode():
         shard = nxdi_on_cpu.cpu_model(model.folder, neuron.neuron_arguments(neuron.TREE))
-        tokens, _ = neuron.ours(shard, model, neuron.TREE, relocates=True)
+        tokens, _ = neuron.ours(shard, model, neuron.TREE)
     weights = sum(parameter.numel() for parameter in shard.models[0].model.parameters())
     torch.save((tokens, weights), folder / f"{rank}.pt")
     torch.distributed.destroy_process_group()

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from service.engines.neuron import __main__ as command
 from service.engines.neuron.compilation import compile_model
-from service.engines.neuron.configuration import CompileSettings, ConfigurationError, chain
+from service.engines.neuron.configuration import CompileSettings, ConfigurationError
 from service.engines.neuron.cores import VISIBLE_CORES, core_count
 from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check_manifest
 from service.engines.protocol import GenerationRequest
@@ -25,7 +25,6 @@ def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, arti
     manifest = Manifest.read(artifacts)
 
     assert manifest.model_id == MODEL_ID
-    assert manifest.relocates
     assert manifest.sdk == "2.28"
     assert manifest.packages == PACKAGES
     assert sorted(map(tuple, manifest.arguments["medusa_tree"])) == sorted(map(tuple, TREE))
@@ -41,26 +40,6 @@ def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, arti
     }
     assert check_manifest(artifacts, tiny_model_dir, PACKAGES, {"max_context_length": 40}) == manifest
     assert not [path for path in artifacts.parent.iterdir() if path.name.startswith(".checkpoint")]
-
-
-def test_where_the_patch_does_not_fit_a_bake_fails(tiny_model_dir: Path, tmp_path: Path) -> None:
-    driver = FakeDriver(knows_the_source=False)
-
-    with pytest.raises(ManifestError, match="pass --allow-chain"):
-        compiled(tiny_model_dir, tmp_path / "compiled", driver)
-
-    assert not driver.compiled
-
-
-def test_where_the_patch_does_not_fit_a_chain_is_compiled_on_request(tiny_model_dir: Path, tmp_path: Path) -> None:
-    driver = FakeDriver(knows_the_source=False)
-    manifest = compiled(tiny_model_dir, tmp_path / "compiled", driver, allow_chain=True)
-
-    assert not manifest.relocates
-    assert manifest.arguments["medusa_tree"] == [list(choice) for choice in chain(MEDUSA_HEADS)]
-    assert manifest.arguments["medusa_speculation_length"] == MEDUSA_HEADS + 2
-    model = loaded(tiny_model_dir, tmp_path / "compiled")
-    assert model.generate(GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT)).stop_reason == "finished"
 
 
 def test_what_cannot_be_right_is_refused_before_anything_is_compiled(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -172,9 +151,9 @@ def test_nothing_compiles_at_boot_whatever_is_missing(
 
 def test_a_manifest_of_another_kind_says_which_field(artifacts: Path, tmp_path: Path) -> None:
     folder = changed_copy(artifacts, tmp_path)
-    (folder / FILE).write_text('{"format": 2}', encoding="utf-8")
+    (folder / FILE).write_text('{"format": 1}', encoding="utf-8")
 
-    with pytest.raises(ManifestError, match="is not a manifest of this version: format: Input should be 1"):
+    with pytest.raises(ManifestError, match="is not a manifest of this version: format: Input should be 2"):
         Manifest.read(folder)
 
 
