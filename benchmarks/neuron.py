@@ -27,7 +27,7 @@ from service.decoding.lm_head import LmHead
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.compilation import medusa_shape
-from service.engines.neuron.configuration import CANDIDATES, CompileSettings, Weights, chain, forward_shape
+from service.engines.neuron.configuration import CANDIDATES, CompileSettings, GraphKind, Weights, chain, forward_shape
 from service.engines.neuron.configuration import neuron_arguments as configured
 from service.engines.neuron.forward import CompiledTarget, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
@@ -48,6 +48,7 @@ QUESTIONS = 30  # of the shipped model, which takes seconds a plan in NxDI's CPU
 XLA_MODELS = 4  # each step is a graph of its own there
 VOCABULARY, HIDDEN, LAYERS, HEADS = 64, 96, 2, 4
 PROMPT, NEW_TOKENS, SEQUENCE = 12, 48, 128
+KINDS: tuple[GraphKind, ...] = ("tree", "chain")
 TREE = (
     *((rank,) for rank in range(3)),
     *((rank, other) for rank in range(3) for other in range(2)),
@@ -138,8 +139,12 @@ def positions(tree: Sequence[Sequence[int]]) -> int:
     return max(SEQUENCE, -(-needed // 64) * 64)
 
 
-def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
+def neuron_arguments(tree: Sequence[Sequence[int]], kind: GraphKind = "tree") -> dict[str, Any]:
     """Return NeuronConfig's arguments as in a real compilation, with lengths for a CPU."""
+    if kind == "chain":
+        plain = {"speculation_length": len(tree) + 1, "medusa_tree": [list(choice) for choice in chain(HEADS)]}
+        medusa = ("is_medusa", "medusa_speculation_length", "on_device_sampling_config")
+        return {name: value for name, value in neuron_arguments(tree).items() if name not in medusa} | plain
     return {
         "batch_size": 1,
         "seq_len": positions(tree),
@@ -157,15 +162,17 @@ def target_of(model: Any, each: RandomModel, tree: Sequence[Sequence[int]], sequ
     lm_head = LmHead(read_weights(each.folder)["lm_head.weight"])
     state = torch.load(each.folder / "medusa_heads.pt", weights_only=True)
     heads = MedusaHeads.from_state_dict({name.removeprefix("medusa_head_"): tensor for name, tensor in state.items()})
-    batch = model.neuron_config.batch_size
-    shape = ForwardShape(HEADS, len(tree) + 1, SEQUENCE // 2, positions(tree), batch)
+    config = model.neuron_config
+    is_chain = not config.is_medusa
+    shape = ForwardShape(HEADS, len(tree) + 1, SEQUENCE // 2, positions(tree), config.batch_size, is_chain)
     return CompiledTarget(model, shape, lm_head, heads, sequence=sequence)
 
 
 def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]]) -> tuple[list[int], int]:
     """Return the tokens of our loop over an NxDI model with our graph, and its forwards."""
     target = target_of(model, each, tree)
-    proposer = MedusaProposer(target, MedusaTree.from_choices(tree, HEADS))
+    choices = chain(HEADS) if target.shape.is_chain else tree
+    proposer = MedusaProposer(target, MedusaTree.from_choices(choices, HEADS))
     generation = generate(target, proposer, each.prompt, Unconstrained(VOCABULARY, ()), max_tokens=NEW_TOKENS)
     return generation.tokens, generation.statistics.forwards
 
@@ -180,8 +187,9 @@ def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
     for each in models:
         stock = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE), stock=True)
         add("NxDI's loop, tree", each, nxdi_on_cpu.stock_generate(stock, each.prompt, NEW_TOKENS))
-        tree = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
-        add("our loop, tree", each, *ours(tree, each, TREE))
+        for kind in KINDS:
+            graph = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE, kind))
+            add(f"our loop, {kind}", each, *ours(graph, each, TREE))
     return runs
 
 
@@ -190,8 +198,8 @@ def compare_on_xla(models: Sequence[RandomModel]) -> tuple[dict[str, Runs], dict
     runs: dict[str, Runs] = {}
     operations: dict[str, dict[str, int]] = {}
     for each in models:
-        for kind in ("tree",):
-            model = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
+        for kind in KINDS:
+            model = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE, kind))
             counts = nxdi_on_cpu.on_xla(model)
             tokens, forwards = ours(model, each, TREE)
             runs.setdefault(f"our loop on torch-xla, {kind}", Runs()).add(tokens, each.greedy, forwards)

@@ -21,6 +21,7 @@ from infra.constructs.buckets import private_bucket
 from infra.constructs.image_components import amazon_components, component_parameters, declared_parameters
 from infra.constructs.image_lifecycle import ImageLifecycle
 from infra.constructs.network import ZONES_BY_NAME, flow_logs
+from infra.fleet.cost import volume_gib
 from infra.fleet.images import Image, images
 from infra.fleet.parts import REPOSITORY_ROOT, ROOT_DEVICE
 from infra.fleet.release_tags import release_tags
@@ -33,7 +34,6 @@ AMI = REPOSITORY_ROOT / "ami"
 _SOURCES = ["!service", "!service/**", "!clients", "!clients/peakplan_client", "!clients/peakplan_client/**"]
 # These files make no difference to what runs; without them an asset's hash depends on the sources alone.
 _NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
-_ROOT_GIB = 100
 _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
 
 
@@ -181,7 +181,7 @@ class ImagePipelines(Construct):
                 imagebuilder.CfnImageRecipe.InstanceBlockDeviceMappingProperty(
                     device_name=ROOT_DEVICE,
                     ebs=imagebuilder.CfnImageRecipe.EbsInstanceBlockDeviceSpecificationProperty(
-                        encrypted=True, volume_size=_ROOT_GIB, volume_type="gp3", delete_on_termination=True
+                        encrypted=True, volume_size=min(volume_gib(group) for group in image.groups), volume_type="gp3", delete_on_termination=True
                     ),
                 )
             ],

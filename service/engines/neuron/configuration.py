@@ -14,6 +14,7 @@ from service.engines.neuron.forward import ForwardShape
 
 Chip = Literal["inf2", "trn1", "trn2"]
 Weights = Literal["as computed", "int8"]
+GraphKind = Literal["tree", "chain"]
 
 # Degrees of tensor parallelism that NxDI supports (docs of AWS Neuron, NxD Inference features).
 TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {
@@ -37,6 +38,8 @@ SEQUENCE_LENGTH, _SEQUENCE_STEP = 512, 64
 # NxDI has no Medusa graph without a sampler of so many best tokens (neuronx_distributed/utils/medusa_utils.py). Ours
 # takes nothing from it (`graph.py`), and no tree that anybody has published goes beyond their ranks.
 CANDIDATES = 10
+# Of our own among NeuronConfig's arguments (`nxdi.py`).
+WEIGHT_LAYOUT = "weight_layout"
 
 
 class ConfigurationError(ValueError):
@@ -71,6 +74,13 @@ class CompileSettings(BaseModel):
         default="as computed",
         description="how the layers' weights are kept; int8: half the bytes, and some other tokens",
     )
+    graph: GraphKind = Field(
+        default="tree", description="what a step reads; chain: NxDI's plain speculation graph, in more steps a plan"
+    )
+    weight_layout: bool = Field(
+        default=False,
+        description="let the compiler choose the weights' layout for the step's graph (priority_model_idx)",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +95,13 @@ class MedusaShape:
 
 
 def chain(num_heads: int) -> tuple[tuple[int, ...], ...]:
-    """Return the chain of each head's best guess. The nodes that it accepts never need to be moved in the cache."""
+    """Return the chain of each head's best guess."""
     return tuple((0,) * depth for depth in range(1, num_heads + 1))
 
 
 def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str, Any]:
     """Return NeuronConfig's arguments as plain data. Raises ConfigurationError naming everything that is wrong."""
+    is_chain = settings.graph == "chain"
     rows = settings.speculation_length or len(model.tree) + 1
     buckets = sorted(set(settings.context_buckets)) or _default_buckets(settings.max_prompt_tokens, rows)
     positions = settings.sequence_length or fitting_length(
@@ -108,13 +119,14 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
         "max_new_tokens": settings.max_new_tokens,
         "enable_bucketing": len(buckets) > 1,
         "context_encoding_buckets": buckets,
-        "is_medusa": True,
-        "medusa_speculation_length": rows,
         "num_medusa_heads": model.num_heads,
-        "medusa_tree": [list(choice) for choice in model.tree],
-        "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
+        "medusa_tree": [list(choice) for choice in (chain(model.num_heads) if is_chain else model.tree)],
         "save_sharded_checkpoint": True,
     }
+    # The plain graph, too, is of all positions: NxDI would compile one for each power of two below them.
+    arguments |= {"speculation_length": rows, "token_generation_buckets": [positions]} if is_chain else _medusa(rows)
+    if settings.weight_layout:
+        arguments[WEIGHT_LAYOUT] = True
     if settings.weights == "int8":
         arguments |= INT8
     if _LOGICAL[settings.chip] > 1:
@@ -123,6 +135,20 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
     if problems:
         raise ConfigurationError(problems)
     return arguments
+
+
+def _medusa(rows: int) -> dict[str, Any]:
+    return {
+        "is_medusa": True,
+        "medusa_speculation_length": rows,
+        "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
+    }
+
+
+def rows_of(arguments: Mapping[str, Any]) -> int:
+    """Return the rows of a step of either graph."""
+    rows: int = arguments.get("medusa_speculation_length") or arguments.get("speculation_length") or 0
+    return rows
 
 
 def fitting_length(prompt: int, new: int, num_heads: int, rows: int) -> int:
@@ -143,10 +169,11 @@ def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:
         raise ConfigurationError(problems)
     return ForwardShape(
         num_heads=arguments["num_medusa_heads"],
-        rows=arguments["medusa_speculation_length"],
+        rows=rows_of(arguments),
         max_context_length=arguments["max_context_length"],
         seq_len=arguments["seq_len"],
         batch_size=arguments.get("batch_size", 1),
+        is_chain=not arguments.get("is_medusa"),
     )
 
 
@@ -184,8 +211,8 @@ def _model_problems(model: MedusaShape, settings: CompileSettings) -> Iterator[s
 
 def argument_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     """Yield each problem in NeuronConfig's arguments that NxDI would silently accept."""
-    if not arguments.get("is_medusa"):
-        yield "is_medusa is off: this engine decodes with Medusa heads; train some (make train)"
+    if bool(arguments.get("is_medusa")) == bool(arguments.get("speculation_length")):
+        yield "one of is_medusa and speculation_length says what a step reads: set one of them"
         return
     yield from _mode_problems(arguments)
     yield from _tree_problems(arguments)
@@ -208,7 +235,6 @@ _OFF = {
     "layer_boundary_markers": "nodes are moved in the cache as a whole",
     "output_logits": "candidates come back, not logits",
     "enable_fused_speculation": "Medusa drafts itself",
-    "speculation_length": "it is another way to draft; the rows are medusa_speculation_length",
 }
 
 
@@ -217,6 +243,8 @@ def _mode_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
         yield "padding_side left: tree rows are written at positions counted from the left. Use right"
     yield from (f"{name} is on: {reason}. Leave it out" for name, reason in _OFF.items() if arguments.get(name))
     sampling = _sampling(arguments)
+    if not arguments.get("is_medusa"):
+        return
     if not sampling:
         yield "on_device_sampling_config is missing: Medusa's candidates are chosen on the device"
     elif (candidates := sampling.get("global_topk", 256)) != CANDIDATES:
@@ -228,7 +256,7 @@ def _mode_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 def _tree_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     tree, heads = arguments.get("medusa_tree") or [], arguments.get("num_medusa_heads", 0)
-    rows = arguments.get("medusa_speculation_length", 0)
+    rows = rows_of(arguments)
     if heads < 1:
         yield f"num_medusa_heads {heads}: the model needs Medusa heads; train some (make train)"
     if not tree:
@@ -242,7 +270,7 @@ def _tree_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     if ranks:
         yield f"medusa_tree asks for rank {ranks[-1]}: a head makes {CANDIDATES} guesses, rank 0 the best"
     if rows < len(tree) + 1:
-        yield f"medusa_speculation_length {rows}: the tree's {len(tree)} nodes and the root need {len(tree) + 1}"
+        yield f"{rows} rows a step: the tree's {len(tree)} nodes and the root need {len(tree) + 1}"
 
 
 def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -252,7 +280,7 @@ def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
         return
     shape = ForwardShape(
         num_heads=arguments.get("num_medusa_heads", 0),
-        rows=arguments.get("medusa_speculation_length", 0),
+        rows=rows_of(arguments),
         max_context_length=arguments["max_context_length"],
         seq_len=arguments["seq_len"],
     )
@@ -265,8 +293,8 @@ def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     buckets = arguments.get("context_encoding_buckets") or [shape.max_context_length]
     if shape.rows in buckets:
         yield (
-            f"context bucket {shape.rows} equals medusa_speculation_length: NxDI tells a prompt from a tree by its "
-            "length alone. Choose another bucket"
+            f"context bucket {shape.rows} equals the rows of a step: NxDI tells a prompt from a tree by its length "
+            "alone. Choose another bucket"
         )
     if max(buckets) != shape.max_context_length:
         yield (

@@ -11,8 +11,11 @@ The forward contract of our graph in NxDI (`graph.py`), compiled for B sequences
 States are after the final norm: the heads and the LM head are multiplied here on the host, for the tokens that the
 grammar allows and no others, so that a choice is exact however unlikely the model holds it. A row sees the cached
 positions that `attention_mask` names and the rows that `mask` names, and a step writes its rows at `scatter_index`,
-which nothing checks. The tree's shape is an input like the tokens: only L is compiled in. A prompt that fits L rows is a
-tree too, with drafted nodes below it; a longer one takes the prompt's graph.
+which nothing checks. The tree's shape is an input like the tokens: only L is compiled in. A prompt that fits L rows is
+a tree too, with drafted nodes below it; a longer one takes the prompt's graph.
+
+The other graph that can be compiled is NxDI's plain one, of `speculation_length` rows. It has no `medusa_args`: its
+rows are a chain, which it writes at their positions.
 
 NxDI's Medusa could move accepted rows to their places in the cache. We ask for no move, so that a graph needs no gather
 of its cache: an accepted node that was written out of place is read again by the next step (docs/decisions/0012). This
@@ -69,6 +72,7 @@ class ForwardShape:
     max_context_length: int
     seq_len: int
     batch_size: int = 1
+    is_chain: bool = False
 
     def needed(self, prompt: int, new: int) -> int:
         """Return how many cache positions a prompt and `new` tokens may touch, as a step writes all its rows."""
@@ -162,6 +166,7 @@ class CompiledTarget(TargetWithHeads):
         slots[:] = np.arange(self.shape.seq_len - rows, self.shape.seq_len)
         for target, tree in zip(targets, trees, strict=True):
             row, start, count = target._sequence, target.length, len(tree.tokens)
+            assert not self.shape.is_chain or tree.depths[-1] == count - 1, "a chain has no branches"
             if count > rows or start + rows > self.shape.seq_len:
                 raise ValueError(
                     f"{count} nodes after {start} positions do not fit a graph of {rows} rows and {self.shape.seq_len} "
@@ -174,11 +179,12 @@ class CompiledTarget(TargetWithHeads):
             masks[row, :count, :count] = ancestor_mask(tree.parents).numpy()
             slots[row] = np.arange(start, start + rows)
         no_moves = torch.zeros(batch, self.shape.num_heads + 1, dtype=torch.long)
+        as_tree = (no_moves, no_moves, torch.from_numpy(masks), torch.from_numpy(slots))
         output = self._model.forward(
             input_ids=torch.from_numpy(tokens),
             attention_mask=torch.from_numpy(visible),
-            position_ids=torch.from_numpy(positions),
-            medusa_args=(no_moves, no_moves, torch.from_numpy(masks), torch.from_numpy(slots)),
+            position_ids=torch.from_numpy(slots if self.shape.is_chain else positions),
+            medusa_args=None if self.shape.is_chain else as_tree,
         )
         return _states(output, (batch, rows))
 

@@ -6,14 +6,17 @@ the host multiplies what the grammar allows (`forward.py`). So the graph has nei
 needs no more than a mask of its own for each sequence, which NxDI's takes from the first. Nor does it move keys and
 values in its cache, which the loop never asks for: a gather and a scatter of the whole cache a layer are left out. Read
 in NxDI 0.8 (`_medusa_forward` in models/model_base.py, `NeuronLlamaModel` in models/llama/modeling_llama.py,
-modules/kvcache/kv_cache_manager.py). Not run on hardware.
+modules/kvcache/kv_cache_manager.py).
+
+NxDI's plain graph of `speculation_length` rows is changed in one thing alone: where it would multiply states by the LM
+head, it returns them. It is there for the case that Neuron's compiler takes it and not the other. Not run on hardware.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 LM_HEAD = "lm_head.weight"
 _HEAD = "medusa_head_"
@@ -65,10 +68,12 @@ def _as_it_lies(manager: Any, get_cache: Callable[..., Any], **named: Any) -> An
         manager.is_medusa = moves
 
 
-def planner_class(stock: Any, unrotated_layers: Sequence[int] = ()) -> Any:
+def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_layout: bool = False) -> Any:
     """Return a causal language model class of NxDI's with our graph; `unrotated_layers` have no position (NoPE).
 
     The same for every architecture: what they have in common is NxDI's base class, whose Medusa method is replaced.
+    With `weight_layout` the compiler chooses the weights' layout for the step, which stock NxDI has it do for the plain
+    graph and not for Medusa's.
     """
     stock_model: Any = stock._model_cls
 
@@ -80,6 +85,7 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = ()) -> Any:
             self.medusa_speculation_length = config.neuron_config.medusa_speculation_length  # Llama's alone sets it
             for name in [name for name, _ in self.named_children() if name == "lm_head" or name.startswith(_HEAD)]:
                 delattr(self, name)
+            self.lm_head = nn.Identity()
             for index in unrotated_layers:
                 self.layers[index].self_attn.rotary_emb = None
 
@@ -101,16 +107,20 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = ()) -> Any:
             """Add no LM head."""
 
         def enable_medusa_speculation(self) -> None:
-            """Let the compiler choose the weights' layout for trees, as NxDI does for every other kind of step."""
             super().enable_medusa_speculation()
-            self.medusa_speculation_model.priority_model_idx = 0
+            if weight_layout:
+                self.medusa_speculation_model.priority_model_idx = 0
+
+        def enable_speculation(self, **named: Any) -> None:
+            super().enable_speculation(**named | {"enable_wlt_optimization": weight_layout})
 
         def get_compiler_args(self) -> None:
             """Leave the compiler's arguments to NxDI's wrapper: those of some models of its own name no target."""
 
         def _is_prefill(self, position_ids: Tensor) -> bool:
             """Tell prompts from trees by their length: a short prompt is a tree that begins at position 0."""
-            rows: int = self.neuron_config.medusa_speculation_length
+            config = self.neuron_config
+            rows: int = config.medusa_speculation_length or config.speculation_length
             return position_ids.shape[-1] != rows
 
     return Planner

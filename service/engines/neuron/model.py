@@ -18,7 +18,7 @@ from service.decoding.kind_head import KindHead
 from service.decoding.lm_head import LmHead
 from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.decoding.native_products import NativeLinear, NativeLmHead
-from service.decoding.proposer import NO_PROPOSER, Proposer
+from service.decoding.proposer import NO_PROPOSER, ChainProposer, Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import forward_shape
@@ -75,7 +75,10 @@ class NeuronModel(TextModel):
         if strategy not in STRATEGIES:
             raise RequestRefusedError(f"the compiled model {self.id} cannot decode by {strategy}")
         target = self._targets[slot]
-        return target, self._medusa(target, prompt) if strategy == "medusa" else NO_PROPOSER
+        if strategy != "medusa":
+            return target, NO_PROPOSER
+        proposer = self._medusa(target, prompt)
+        return target, ChainProposer(proposer) if target.shape.is_chain else proposer
 
 
 def load(

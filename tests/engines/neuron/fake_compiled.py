@@ -61,6 +61,11 @@ class FakeCompiled:
     ) -> Output:
         self.calls += 1
         assert len(input_ids) == self.shape.batch_size
+        assert (medusa_args is None) or not self.shape.is_chain, "the plain graph has no such inputs"
+        if self.shape.is_chain and input_ids.shape[1] == self.shape.rows:
+            causal = torch.ones(self.shape.rows, self.shape.rows).tril().expand(self.shape.batch_size, -1, -1)
+            unmoved = torch.zeros(self.shape.batch_size, self.shape.num_heads + 1, dtype=torch.long)
+            medusa_args = (unmoved, unmoved, causal, position_ids)
         if medusa_args is None:
             assert bool(attention_mask.all())
             assert self.shape.batch_size == 1

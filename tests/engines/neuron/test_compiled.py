@@ -18,7 +18,7 @@ from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check
 from service.engines.protocol import GenerationRequest
 from tests.engines.neuron import published_tree
 from tests.engines.neuron.fake_driver import ANY_TEXT, PACKAGES, SETTINGS, FakeDriver, compiled, loaded
-from tests.tiny_model import HIDDEN, MEDUSA_HEADS, MODEL_ID, TREE
+from tests.tiny_model import HIDDEN, MODEL_ID, TREE
 
 
 def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, artifacts: Path) -> None:
@@ -40,6 +40,17 @@ def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, arti
     }
     assert check_manifest(artifacts, tiny_model_dir, PACKAGES, {"max_context_length": 40}) == manifest
     assert not [path for path in artifacts.parent.iterdir() if path.name.startswith(".checkpoint")]
+
+
+def test_the_plain_graph_decodes_what_the_tree_s_does(tiny_model_dir: Path, artifacts: Path, tmp_path: Path) -> None:
+    manifest = compiled(tiny_model_dir, tmp_path / "compiled", graph="chain")
+
+    assert manifest.arguments["speculation_length"] == len(TREE) + 1
+    request = GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT, trace=True)
+    found = loaded(tiny_model_dir, tmp_path / "compiled").generate(request)
+    assert found.tokens == loaded(tiny_model_dir, artifacts).generate(request).tokens
+    for step in found.steps:
+        assert [node.depth for node in step.nodes] == list(range(len(step.nodes))), "no branches"
 
 
 def test_what_cannot_be_right_is_refused_before_anything_is_compiled(tiny_model_dir: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import (
     CANDIDATES,
     TENSOR_PARALLEL,
+    WEIGHT_LAYOUT,
     Chip,
     CompileSettings,
     ConfigurationError,
@@ -54,6 +55,22 @@ def test_the_arguments_are_those_that_nxdi_reads() -> None:
         "on_device_sampling_config": {"top_k": 10, "global_topk": 10},
         "save_sharded_checkpoint": True,
     }
+
+
+def test_the_plain_graph_has_the_chain_s_rows_and_nothing_of_medusa_s() -> None:
+    arguments = neuron_arguments(MODEL, SETTINGS.model_copy(update={"graph": "chain", "speculation_length": 13}))
+
+    assert (arguments["speculation_length"], arguments["medusa_tree"]) == (13, [[0], [0] * 2, [0] * 3, [0] * 4])
+    assert arguments["token_generation_buckets"] == [512], "one graph of all positions"
+    assert not {"is_medusa", "medusa_speculation_length", "on_device_sampling_config"} & arguments.keys()
+    assert forward_shape(arguments).is_chain
+    assert forward_shape(arguments).rows == 13
+    assert not forward_shape(neuron_arguments(MODEL, SETTINGS)).is_chain
+
+
+def test_the_weights_layout_is_chosen_on_request_alone() -> None:
+    assert WEIGHT_LAYOUT not in neuron_arguments(MODEL, SETTINGS)
+    assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"weight_layout": True}))[WEIGHT_LAYOUT]
 
 
 @pytest.mark.parametrize("chip", TENSOR_PARALLEL)
@@ -106,8 +123,8 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
         (MODEL, {"tensor_parallel": 16}, "tensor_parallel 16 is not possible on inf2: choose one of 1, 2, 4, 8, 24"),
         (MODEL, {"chip": "trn1", "tensor_parallel": 4}, "not possible on trn1"),
         (MODEL, {"sequence_length": 490}, "may touch 491 cache positions"),
-        (MODEL, {"speculation_length": 5}, "medusa_speculation_length 5: the tree's 5 nodes and the root need 6"),
-        (MODEL, {"context_buckets": (6, 384)}, "context bucket 6 equals medusa_speculation_length"),
+        (MODEL, {"speculation_length": 5}, "5 rows a step: the tree's 5 nodes and the root need 6"),
+        (MODEL, {"context_buckets": (6, 384)}, "context bucket 6 equals the rows of a step"),
         (MODEL, {"context_buckets": (64, 128)}, "the largest context bucket is 128, and max_context_length 384"),
     ],
 )
@@ -143,7 +160,8 @@ def test_everything_wrong_is_said_at_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"is_medusa": False}, "is_medusa is off"),
+        ({"is_medusa": False}, "one of is_medusa and speculation_length"),
+        ({"speculation_length": 6}, "one of is_medusa and speculation_length"),
         ({"is_continuous_batching": True}, "is_continuous_batching is on"),
         ({"async_mode": True}, "async_mode is on"),
         ({"token_generation_batches": [1, 2]}, "token_generation_batches is on"),

@@ -11,7 +11,7 @@ from service.decoding.constraint import Constraint
 from service.decoding.generation import RunningGeneration, generate, step
 from service.decoding.medusa import MedusaProposer
 from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
-from service.decoding.proposer import NO_PROPOSER
+from service.decoding.proposer import NO_PROPOSER, ChainProposer, Proposer
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import (
@@ -36,6 +36,12 @@ def shape_of(num_heads: int, rows: int, seq_len: int = 160, batch_size: int = 1)
     return ForwardShape(num_heads, rows, max_context_length=24, seq_len=seq_len, batch_size=batch_size)
 
 
+def drafting(target: CompiledTarget, tree: MedusaTree) -> Proposer:
+    """Return what drafts by a tree for a target: one chain of it where that reads no branches."""
+    heads = MedusaProposer(target, tree)
+    return ChainProposer(heads) if target.shape.is_chain else heads
+
+
 def decode(
     model: FakeCompiled,
     tree: MedusaTree | None,
@@ -46,7 +52,7 @@ def decode(
     fast_forward: bool = True,
 ) -> Generation:
     target = model.target()
-    proposer = MedusaProposer(target, tree) if tree else NO_PROPOSER
+    proposer = drafting(target, tree) if tree else NO_PROPOSER
     generation = generate(target, proposer, prompt, constraint, max_tokens=max_tokens, fast_forward=fast_forward)
     check_statistics(generation)
     assert generation.statistics.forwards == model.calls
@@ -57,7 +63,7 @@ def decode(
 def graphs(draw: st.DrawFn) -> tuple[FakeCompiled, MedusaTree]:
     """Draw a random model compiled for random rows, with a random tree that may be too large for them."""
     num_heads = draw(st.integers(1, 5))
-    shape = shape_of(num_heads, draw(st.integers(1, 14)))
+    shape = replace(shape_of(num_heads, draw(st.integers(1, 14))), is_chain=draw(st.booleans()))
     model = FakeCompiled(shape, VOCABULARY, draw(st.integers(0, 7)))
     return model, MedusaTree.from_choices(draw(choices(num_heads)), num_heads)
 
@@ -79,6 +85,16 @@ def test_any_tree_on_any_graph_gives_greedy_s_tokens(
 @pytest.mark.parametrize("seed", range(6))
 def test_a_wide_tree_saves_forwards_though_nothing_is_moved(seed: int) -> None:
     model = FakeCompiled(shape_of(4, 24), VOCABULARY, seed)
+
+    generation = decode(model, MedusaTree.from_choices(WIDE, 4), [3, 4], compile_grammar(FREE), 40)
+
+    assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
+    assert generation.statistics.forwards < 40
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_plain_graph_reads_the_first_guesses_as_a_chain(seed: int) -> None:
+    model = FakeCompiled(replace(shape_of(4, 6), is_chain=True), VOCABULARY, seed)
 
     generation = decode(model, MedusaTree.from_choices(WIDE, 4), [3, 4], compile_grammar(FREE), 40)
 
@@ -227,7 +243,9 @@ def test_a_grammar_may_be_compiled_beside_the_prompt_s_forward(
     made: Future[Constraint] = Future()
     made.set_result(compile_grammar(grammar))
     target = model.target()
-    proposer = PrefillProposer(PrefillDraft.from_sequences([[3, 1], [5]]), MedusaProposer(target, tree))
+    proposer: Proposer = PrefillProposer(PrefillDraft.from_sequences([[3, 1], [5]]), MedusaProposer(target, tree))
+    if model.shape.is_chain:
+        proposer = ChainProposer(proposer)
 
     generation = generate(target, proposer, prompt, made, max_tokens=max_tokens, trace=numbers)
     assert generation.tokens == expected
@@ -273,7 +291,7 @@ def test_sequences_of_one_graph_join_and_leave_without_a_trace(
             if waiting and (not slots or data.draw(st.booleans(), label="joins")):
                 grammar, prompt, drafts, max_tokens = waiting.pop(0)
                 target = model.target(sequence=sequence)
-                proposer = MedusaProposer(target, tree) if drafts else NO_PROPOSER
+                proposer = drafting(target, tree) if drafts else NO_PROPOSER
                 expected = greedy(alone, prompt, compile_grammar(grammar), max_tokens)
                 running = RunningGeneration(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
                 slots[sequence] = (expected, running)

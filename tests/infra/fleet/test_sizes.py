@@ -20,7 +20,7 @@ EIGHT = next(planner for planner in PLANNERS if planner.name.startswith("8B"))
 
 @pytest.mark.parametrize(
     ("planner", "billions"),
-    [*zip(PLANNERS, (0.1345, 0.3618, 1.236, 3.213, 8.030), strict=True)],
+    [*zip(PLANNERS, (0.1345, 0.3618, 1.236, 3.213, 7.242, 8.030), strict=True)],
     ids=lambda each: str(each),
 )
 def test_a_shape_has_the_parameters_that_its_base_is_published_with(planner: Planner, billions: float) -> None:
