@@ -81,7 +81,9 @@ class Runs:
             self.tokens_per_forward.append(round(len(tokens) / forwards, 2))
 
 
-def random_model(folder: Path, seed: int, attention: tuple[int, int] = (4, 2)) -> RandomModel:
+def random_model(
+    folder: Path, seed: int, attention: tuple[int, int] = (4, 2), vocabulary: int = VOCABULARY
+) -> RandomModel:
     """Make a random Llama and heads fitted to its greedy continuation: the right guess is among their best three.
 
     `attention` has the numbers of its query heads and of its key and value heads.
@@ -95,7 +97,7 @@ def random_model(folder: Path, seed: int, attention: tuple[int, int] = (4, 2)) -
         num_hidden_layers=LAYERS,
         num_attention_heads=attention[0],
         num_key_value_heads=attention[1],
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         max_position_embeddings=2 * SEQUENCE,
         tie_word_embeddings=False,
         pad_token_id=0,
@@ -107,24 +109,24 @@ def random_model(folder: Path, seed: int, attention: tuple[int, int] = (4, 2)) -
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=2 / parameter.shape[1] ** 0.5)
     torch.nn.init.zeros_(model.lm_head.weight[0].detach())  # token 0 is never best: it trips NxDI's own loop once more
-    prompt = torch.randint(1, VOCABULARY, (1, PROMPT))
+    prompt = torch.randint(1, vocabulary, (1, PROMPT))
     with torch.inference_mode():
         mask = torch.ones_like(prompt)
         ids = model.generate(prompt, attention_mask=mask, max_new_tokens=NEW_TOKENS, do_sample=False)
         hidden = model.model(ids).last_hidden_state[0]
     model.save_pretrained(folder)
-    torch.save(_fitted_heads(hidden, ids[0]), folder / "medusa_heads.pt")
+    torch.save(_fitted_heads(hidden, ids[0], vocabulary), folder / "medusa_heads.pt")
     return RandomModel(folder, prompt[0].tolist(), ids[0, PROMPT:].tolist())
 
 
-def _fitted_heads(hidden: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+def _fitted_heads(hidden: torch.Tensor, ids: torch.Tensor, vocabulary: int) -> dict[str, torch.Tensor]:
     """Make heads without a residual block whose LM head ranks the right token 0, 1 or 2 at each position of `ids`."""
     state = {}
     for head in range(HEADS):
         count = len(ids) - 2 - head
-        wanted = torch.nn.functional.one_hot(ids[2 + head :], VOCABULARY).float()
+        wanted = torch.nn.functional.one_hot(ids[2 + head :], vocabulary).float()
         for position in range(count):
-            rivals = torch.randperm(VOCABULARY)[: int(torch.multinomial(torch.tensor([0.6, 0.25, 0.15]), 1))]
+            rivals = torch.randperm(vocabulary)[: int(torch.multinomial(torch.tensor([0.6, 0.25, 0.15]), 1))]
             wanted[position, rivals[rivals != ids[position + 2 + head]]] = 2.0
         fitted = torch.linalg.lstsq(hidden[:count].double(), wanted.double()).solution.T.float()
         state[f"medusa_head_{head}.0.linear.weight"] = torch.zeros(HIDDEN, HIDDEN)
@@ -173,7 +175,9 @@ def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]]) -> tuple[
     target = target_of(model, each, tree)
     choices = chain(HEADS) if target.shape.is_chain else tree
     proposer = MedusaProposer(target, MedusaTree.from_choices(choices, HEADS))
-    generation = generate(target, proposer, each.prompt, Unconstrained(VOCABULARY, ()), max_tokens=NEW_TOKENS)
+    generation = generate(
+        target, proposer, each.prompt, Unconstrained(len(target._lm_head.weight), ()), max_tokens=NEW_TOKENS
+    )
     return generation.tokens, generation.statistics.forwards
 
 

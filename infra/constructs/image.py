@@ -181,7 +181,10 @@ class ImagePipelines(Construct):
                 imagebuilder.CfnImageRecipe.InstanceBlockDeviceMappingProperty(
                     device_name=ROOT_DEVICE,
                     ebs=imagebuilder.CfnImageRecipe.EbsInstanceBlockDeviceSpecificationProperty(
-                        encrypted=True, volume_size=min(volume_gib(group) for group in image.groups), volume_type="gp3", delete_on_termination=True
+                        encrypted=True,
+                        volume_size=min(map(volume_gib, image.groups)),
+                        volume_type="gp3",
+                        delete_on_termination=True,
                     ),
                 )
             ],

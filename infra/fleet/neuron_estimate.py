@@ -47,8 +47,8 @@ class Chip:
 CHIPS = {"inf2": Chip(BYTES_PER_MS, 47e9), "trn1": Chip(BYTES_PER_MS, 47e9), "trn2": Chip(354e6, 83e9)}
 # A sum over the cores of a chip, of some 13 rows: stated.
 SUM_MS = 0.02
-# A step's attention reads the keys and values of every position, masked or not, and NxDI scatters its rows into a cache of
-# the same size (modules/kvcache/kv_cache_manager.py, update_kv_by_layer_id): read for it, read and written by that, at most.
+# A step's attention reads the keys and values of every position, masked or not, and NxDI scatters its rows into a cache
+# of the same size (update_kv_by_layer_id in modules/kvcache/kv_cache_manager.py), which passes it twice at most.
 CACHE_PASSES = 3
 # States that come to the host over PCIe: stated, a third of what sixteen lanes of its third generation carry.
 HOST_COPY_BYTES_PER_MS = 5e6

@@ -20,7 +20,7 @@ from tests.infra.synthesis import (
     templates_of,
 )
 
-FLEET_NAMES = ("dev", "prime-day")
+FLEET_NAMES = ("dev", "prime-day", "mistral-7b")
 GROUP = "AWS::AutoScaling::AutoScalingGroup"
 
 

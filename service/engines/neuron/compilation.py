@@ -73,7 +73,7 @@ def medusa_shape(checkpoint: Path) -> MedusaShape:
     heads, tree = checkpoint / PEAKPLAN.file, checkpoint / _TREE
     count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0
     choices: list[list[int]] = json.loads(tree.read_text(encoding="utf-8")) if tree.is_file() else []
-    return MedusaShape(config.vocab_size, count, tuple(map(tuple, choices)), config.num_heads, config.num_kv_heads)
+    return MedusaShape(count, tuple(map(tuple, choices)), config.num_heads, config.num_kv_heads)
 
 
 def _write_manifest(

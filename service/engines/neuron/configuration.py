@@ -85,9 +85,8 @@ class CompileSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class MedusaShape:
-    """The part of a model that decides how it compiles: vocabulary size, Medusa heads, tree, the attention's heads."""
+    """The part of a model that decides how it compiles: Medusa heads, tree, the attention's heads."""
 
-    vocab_size: int
     num_heads: int
     tree: tuple[tuple[int, ...], ...]
     attention_heads: int = 1
@@ -158,7 +157,7 @@ def fitting_length(prompt: int, new: int, num_heads: int, rows: int) -> int:
 
 
 def _default_buckets(longest: int, rows: int) -> list[int]:
-    """Return the ordinary buckets below the longest prompt. Those of `rows` tokens and less are read as trees."""
+    """Return the ordinary buckets below the longest prompt, and above `rows`: shorter prompts are read as trees."""
     return [*(length for length in CONTEXT_BUCKETS if rows < length < longest), longest]
 
 
@@ -190,11 +189,6 @@ def _sampling(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _model_problems(model: MedusaShape, settings: CompileSettings) -> Iterator[str]:
-    if model.vocab_size % settings.tensor_parallel:
-        yield (
-            f"tensor_parallel {settings.tensor_parallel} does not divide the vocabulary of {model.vocab_size}: NxDI "
-            "pads the LM head and not the Medusa heads. Choose a divisor"
-        )
     ranks, keys = settings.tensor_parallel, model.key_value_heads
     if keys != model.attention_heads and keys % ranks and ranks % keys:
         yield (
@@ -296,6 +290,8 @@ def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
             f"context bucket {shape.rows} equals the rows of a step: NxDI tells a prompt from a tree by its length "
             "alone. Choose another bucket"
         )
+    if (short := min(buckets)) < shape.rows and short != max(buckets):
+        yield f"context bucket {short}: prompts of {shape.rows} tokens and less are read as trees. Leave it out"
     if max(buckets) != shape.max_context_length:
         yield (
             f"the largest context bucket is {max(buckets)}, and max_context_length {shape.max_context_length}: "

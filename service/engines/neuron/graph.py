@@ -19,7 +19,6 @@ from typing import Any
 from torch import Tensor, nn
 
 LM_HEAD = "lm_head.weight"
-_HEAD = "medusa_head_"
 
 
 def hidden_states(
@@ -68,6 +67,11 @@ def _as_it_lies(manager: Any, get_cache: Callable[..., Any], **named: Any) -> An
         manager.is_medusa = moves
 
 
+def _rows(config: Any) -> int:
+    rows: int = config.medusa_speculation_length or config.speculation_length
+    return rows
+
+
 def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_layout: bool = False) -> Any:
     """Return a causal language model class of NxDI's with our graph; `unrotated_layers` have no position (NoPE).
 
@@ -81,10 +85,11 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_la
         _medusa_forward = hidden_states
 
         def init_model(self, config: Any) -> None:
+            neuron = config.neuron_config
+            heads, neuron.num_medusa_heads = neuron.num_medusa_heads, 0  # made, they must share the vocabulary evenly
             super().init_model(config)
-            self.medusa_speculation_length = config.neuron_config.medusa_speculation_length  # Llama's alone sets it
-            for name in [name for name, _ in self.named_children() if name == "lm_head" or name.startswith(_HEAD)]:
-                delattr(self, name)
+            neuron.num_medusa_heads = heads
+            self.medusa_speculation_length = neuron.medusa_speculation_length  # Llama's alone sets it
             self.lm_head = nn.Identity()
             for index in unrotated_layers:
                 self.layers[index].self_attn.rotary_emb = None
@@ -106,6 +111,12 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_la
         def update_state_dict_for_tied_weights(state_dict: dict[str, Tensor]) -> None:
             """Add no LM head."""
 
+        def enable_context_encoding(self, **named: Any) -> None:
+            """Compile prompts' graph where prompts are longer than a step, and of one sequence (forward.py)."""
+            config = self.neuron_config
+            if config.batch_size == 1 and config.max_context_length > _rows(config):
+                super().enable_context_encoding(**named)
+
         def enable_medusa_speculation(self) -> None:
             super().enable_medusa_speculation()
             if weight_layout:
@@ -119,8 +130,6 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_la
 
         def _is_prefill(self, position_ids: Tensor) -> bool:
             """Tell prompts from trees by their length: a short prompt is a tree that begins at position 0."""
-            config = self.neuron_config
-            rows: int = config.medusa_speculation_length or config.speculation_length
-            return position_ids.shape[-1] != rows
+            return position_ids.shape[-1] != _rows(self.neuron_config)
 
     return Planner

@@ -112,7 +112,7 @@ def test_every_graph_is_compiled_for_its_chip_and_prompts_go_to_the_shortest(
     settings = CompileSettings(
         chip=chip, tensor_parallel=1, max_prompt_tokens=384, max_new_tokens=neuron.NEW_TOKENS, dtype="float32"
     )
-    shape = MedusaShape(neuron.VOCABULARY, neuron.HEADS, neuron.TREE)
+    shape = MedusaShape(neuron.HEADS, neuron.TREE)
 
     prompts, trees = Nxdi().model(models[0].folder, neuron_arguments(shape, settings)).models
 

@@ -133,6 +133,18 @@ def test_every_difference_is_said_at_once(tiny_model_dir: Path, artifacts: Path,
         assert words in str(caught.value)
 
 
+def test_a_base_of_the_same_sizes_is_another_base(tiny_model_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
+    folder, weights = tmp_path / "tiny" / tiny_model_dir.name, tmp_path / "tiny" / "base" / "model.safetensors"
+    compiled(folder, tmp_path / "compiled")
+    changed = bytearray(weights.read_bytes())
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+
+    with pytest.raises(ManifestError, match="it was compiled from another base"):
+        loaded(folder, tmp_path / "compiled")
+
+
 def test_a_changed_model_is_another_model(tiny_model_dir: Path, artifacts: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
     folder = tmp_path / "tiny" / tiny_model_dir.name

@@ -106,7 +106,7 @@ def test_the_plain_graph_reads_the_first_guesses_as_a_chain(seed: int) -> None:
 def test_the_published_tree_of_64_rows_gives_greedy_s_tokens(seed: int) -> None:
     """Check 4 heads, 63 nodes of depth 4, and the positions that a compilation chooses for them."""
     tree = published_tree.CHOICES
-    described = MedusaShape(VOCABULARY, published_tree.HEADS, tuple(map(tuple, tree)))
+    described = MedusaShape(published_tree.HEADS, tuple(map(tuple, tree)))
     arguments = neuron_arguments(described, CompileSettings(max_prompt_tokens=384, max_new_tokens=96))
     shape = forward_shape(arguments)
     model = FakeCompiled(shape, VOCABULARY, seed)
