@@ -101,6 +101,11 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_la
     class Planner(stock):  # type: ignore[misc]
         _model_cls = PlannerModel
 
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            if not hasattr(self, "context_encoding_model"):  # NxDI asks it where its models run
+                self.context_encoding_model = self.get_generation_model()
+
         @staticmethod
         def convert_hf_to_neuron_state_dict(state_dict: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
             state_dict.pop(LM_HEAD, None)

@@ -146,6 +146,18 @@ def test_angles_stay_float32_where_weights_are_bfloat16(models: list[neuron.Rand
     assert difference.abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("changes", [{"batch_size": 2}, {"max_prompt_tokens": 13, "max_new_tokens": 48}])
+def test_no_graph_of_prompts_is_made_that_nothing_uses(
+    models: list[neuron.RandomModel], changes: dict[str, int]
+) -> None:
+    settings = CompileSettings(max_prompt_tokens=384, max_new_tokens=48, speculation_length=48, dtype="float32")
+    shape = MedusaShape(neuron.HEADS, neuron.TREE)
+
+    made = Nxdi().model(models[0].folder, neuron_arguments(shape, settings.model_copy(update=changes))).models
+
+    assert [graph.tag for graph in made] == ["medusa_speculation_model"]
+
+
 def test_our_graph_holds_no_product_with_the_vocabulary(models: list[neuron.RandomModel]) -> None:
     graph = nxdi_on_cpu.cpu_model(models[0].folder, neuron.neuron_arguments(neuron.TREE)).models[0].model
 
