@@ -16,6 +16,7 @@ the base's is written for each: FasterDecoding (`strict=False`) and NxDI otherwi
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
@@ -199,7 +200,13 @@ def _files_of(path: Path) -> list[Path]:
 
 
 def combined_files(folder: Path) -> list[Path]:
-    """Return the files of a whole model that hold its Medusa heads; [] where there are none. Raises LayoutError."""
+    """Return the files of a whole model that hold its Medusa heads; [] where there are none, or they cannot be read."""
+    with suppress(OSError, ValueError, SafetensorError, LayoutError):  # whoever reads the weights says what is wrong
+        return _combined_files(folder)
+    return []
+
+
+def _combined_files(folder: Path) -> list[Path]:
     for index in (folder / "model.safetensors.index.json", folder / "pytorch_model.bin.index.json"):
         if index.is_file():
             places: dict[str, str] = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {})
