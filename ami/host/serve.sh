@@ -31,12 +31,13 @@ start_on_processor() { # a replica for each core: two threads of one core share 
 }
 
 # What a container may do. Neuron's own image asks for `aws`; whether its runtime needs that, `make neuron-day` finds out.
-# Capabilities reach no other user than root, whom `aws` therefore takes.
+# Capabilities reach no other user than root, whom `aws` therefore takes, with the right to write what others own.
 rights() {
   case $1 in
     none) echo --cap-drop ALL --security-opt no-new-privileges ;;
     memory) echo --cap-drop ALL --security-opt no-new-privileges --ulimit memlock=-1:-1 ;;
-    aws) echo --cap-drop ALL --cap-add SYS_ADMIN --cap-add IPC_LOCK --security-opt no-new-privileges --user 0 ;;
+    aws) echo --cap-drop ALL --cap-add SYS_ADMIN --cap-add IPC_LOCK --cap-add DAC_OVERRIDE --security-opt no-new-privileges \
+      --user 0 ;;
     *)
       echo "PEAKPLAN_DEVICE_RIGHTS=$1 is none of none, memory, aws" >&2
       return 1

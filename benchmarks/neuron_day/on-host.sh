@@ -58,8 +58,10 @@ if ! probe "$rights"; then
   exit 2
 fi
 echo "the runtime starts with device_rights: $rights"
+read -ra may <<<"$(bash "$checkout/ami/host/serve.sh" rights "$rights")"
+options+=("${may[@]}")
 
-# As whoever started it, so that the results are theirs. The gateway's Python runs it; it starts the model's for the parts.
+# As whoever started it, so that the results are theirs, but for `aws`, which takes root. The gateway's Python runs it; it starts the model's for the parts.
 exec docker run --rm --pull never --network host --shm-size 1g --tmpfs /tmp:rw,exec --user "$(id -u):$(id -g)" \
   --volume "$checkout:/checkout" --workdir /checkout --env PYTHONPATH=/checkout:/checkout/clients "${options[@]}" \
   --entrypoint python "$image" -m benchmarks.neuron_day --device-rights "$rights" "$@"
