@@ -46,7 +46,7 @@ rights() {
 }
 
 start_on_chips() {
-  local device devices=() chip cores
+  local device devices=() chip cores device_rights
   for device in "$devices_in"/neuron[0-9]*; do
     [[ -e $device ]] && devices+=("--device=$device")
   done
@@ -60,6 +60,7 @@ start_on_chips() {
     exit 1
   fi
   cores=$(setting PEAKPLAN_TENSOR_PARALLEL)
+  device_rights=$(setting PEAKPLAN_DEVICE_RIGHTS)
   if [[ $chip == trn2 ]]; then cores_per_device=4; fi
   run_container "$((${#devices[@]} * cores_per_device / ${cores:-1}))" \
     --group-add "$(getent group neuron | cut -d: -f3)" "${devices[@]}" \
@@ -89,7 +90,7 @@ find_events() {
 run_container() { # replicas, then further options of docker run
   local replicas=$1 events may
   shift
-  may=$(rights "$(setting PEAKPLAN_DEVICE_RIGHTS | grep . || echo none)")
+  may=$(rights "${device_rights:-none}")
   find_events
   docker rm --force peakplan >/dev/null 2>&1 || true
   # shellcheck disable=SC2086 # several options. Its address is the host's: one hop less, and callers' addresses are their own.
