@@ -87,7 +87,7 @@ class Catalogue:
 def index(
     source: Path, mapping: CatalogueMapping, summary: Mapping[str, Any], database: Path, table: str | None = None
 ) -> None:
-    """Write a catalogue's file into a database that SQLite translations search; `summary` is the folder's. Raises SourceError."""
+    """Write a catalogue's file, of a shop folder's `summary`, into a database for SQLite. Raises SourceError."""
     mapping = mapping.without_dots()
     columns = list(dict.fromkeys([_ID, *_fields(mapping.model_dump())]))
     build_index(database, columns, _cells(source, mapping, summary, columns, table), mapping)

@@ -144,7 +144,11 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         planner=caching,
         batches=batches,
         batch_places=Places(pool.replica_count),
-        readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
+        readiness=Readiness(
+            *(pool, planner, drain, settings.readiness_ttl_seconds),
+            settings.queue.min_replicas,
+            settings.queue.lost_replica_seconds,
+        ),
         drain=drain,
         load_shedder=LoadShedder(settings.queue.backlog_ms / 1000, most_bytes=settings.http.max_memory_mb * 2**20),
         metrics=metrics,

@@ -84,9 +84,6 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"model.tensor_parallel": 8}, "model.tensor_parallel", "possible: 1, 2", id="tp over the cores"),
         pytest.param({"model.tensor_parallel": 2}, "model.tensor_parallel", "3 key and value heads", id="tp over keys"),
         pytest.param(
-            {"model.vocabulary": 49153, "model.tensor_parallel": 2}, "model.vocabulary", "not divide", id="vocabulary"
-        ),
-        pytest.param(
             {"model.weight_bytes": 16 * 2**30}, "model.tensor_parallel", "1.6 GiB lack; span", id="over a core"
         ),
         pytest.param(
