@@ -1,9 +1,8 @@
 """The grammar of plan text for one question, in llguidance's Lark dialect.
 
-Right-linear over the conversation's words, so it grows linearly with them and compiles in about a millisecond. `s` is a
-new section, `p<i>` a span that starts at word `i`, `c<i>` one that goes on with it. A facet value can therefore only be
-a run of the shopper's own words. Spans may come in any order: the model writes them in the conversation's, and goes
-back to an earlier message where it left one out.
+Right-linear over the question's words, so it grows linearly with them and compiles in about a millisecond. After word
+`i` three rules define what may follow: `s<i>` a new section, `p<i>` a span that starts at word `i` or later, `c<i>` the
+same span going on with word `i`. A facet value can therefore only be a run of the question's own words, in order.
 https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
 """
 
@@ -43,7 +42,7 @@ def _fixed_rules(vocabulary: Vocabulary) -> Iterator[str]:
     fixed = [intent.word for intent in intents if not intent.products]
     named = [intent.word for intent in intents if intent.products and intent.sources is not None]
     chosen = [intent.word for intent in intents if intent.sources is None]
-    start = [("FIXED", fixed), ("NAMED s", named), (f"CHOSEN ({' | '.join(sources)}) s", chosen)]
+    start = [("FIXED", fixed), ("NAMED s0", named), (f"CHOSEN ({' | '.join(sources)}) s0", chosen)]
     yield f"start: {' | '.join(rule for rule, words in start if words)}"
     for rule, words in start:
         if words:
@@ -52,7 +51,6 @@ def _fixed_rules(vocabulary: Vocabulary) -> Iterator[str]:
         others = [*sources[place + 1 :], *sources[:place]]
         yield f"{source}: {_source(source, vocabulary)} {_orders(others, _MOST_SOURCES - 1, vocabulary)}".rstrip()
     yield f"facet: ({_either((*PART_WORDS, SHARED_WORD))})? ({_word(REFUSED_WORD)}? FACET | MARK)"
-    yield "s: facet p | end"
     yield f"MARK: {_either(MARK_WORDS.values())}"
     offers = " ".join(f"{_word(word)}?" for word in OFFER_WORDS.values())
     yield f"end: ({_either(SORT_WORDS.values())})? {offers} VERTICAL"
@@ -74,12 +72,14 @@ def _orders(sources: list[str], most: int, vocabulary: Vocabulary) -> str:
 
 def _span_rules(question: Question) -> Iterable[str]:
     words = question.words
-    yield f"p: {' | '.join(f'p{index}' for index in range(len(words)))}"
     for index, word in enumerate(words):
         is_final = index == len(words) - 1
         ends_utterance = is_final or words[index + 1].utterance != word.utterance
-        yield f"p{index}: {_word(word.text)} {'s' if ends_utterance else f'c{index + 1}'}"
-        yield f"c{index}: p{index} | s"
+        then = f"s{index + 1}" if ends_utterance else f"c{index + 1}"
+        yield f"s{index}: facet p{index} | end"
+        yield f"p{index}: {_word(word.text)} {then}" + ("" if is_final else f" | p{index + 1}")
+        yield f"c{index}: {_word(word.text)} {then} | s{index}"
+    yield f"s{len(words)}: end"
 
 
 def _source(source: str, vocabulary: Vocabulary) -> str:

@@ -11,12 +11,12 @@
 
 After a follow-up the line says the whole wish as it now stands: its words are copied from any message of the
 conversation. The intent word is lower-case for a keyword query and capitalised for a conversational one, so mode and
-intent cost one token. The model writes spans in the conversation's own order. "One" to "Four" go on with one of several
-things, "All" with what holds for all of them, and "Not" refuses. A mark says what its words are for: the bound of a
-price, the least rating, the need behind a wish that names no thing. What fewest training rows label comes last: nothing
-is conditioned on a guess.
+intent cost one token. Spans follow the conversation's own order and never overlap, so most words after a facet word are
+forced. "One" to "Four" go on with one of several things, "All" with what holds for all of them, and "Not" refuses. A
+mark says what its words are for: the bound of a price, the least rating, the need behind a wish that names no thing.
+What fewest training rows label comes last: nothing is conditioned on a guess.
 
-This module knows only the text; `grammar.py` writes what is legal for one conversation, `making` makes the plan.
+This module knows only the text; `grammar.py` writes what is legal for one conversation, `completion.py` makes the plan.
 """
 
 from collections.abc import Iterator
@@ -171,14 +171,11 @@ def _parse_sections(draft: PlanDraft, words: list[str], question: Question, voca
         else:
             draft.vertical = vocabulary.vertical_of_word[section]
             draft.foreign = section == FOREIGN_WORD
-    end, taken = len(question.words), set[int]()
+    end = len(question.words)
     for facet, value, refused, part in reversed(named):  # where a value was said twice, the newest words count
-        end = _find_span(question, value, end, taken)
+        end = _find_span(question, value, end)
         span = FacetSpan(facet, end, end + len(value) - 1, refused, part)
-        taken.update(span.indices)
-        (draft.marks if facet in MARK_WORDS else draft.spans).append(span)
-    draft.spans.sort(key=lambda span: span.first)
-    draft.marks.sort(key=lambda mark: mark.first)
+        (draft.marks if facet in MARK_WORDS else draft.spans).insert(0, span)
 
 
 def _section(words: list[str], position: int, vocabulary: Vocabulary) -> tuple[str, list[str], int]:
@@ -195,16 +192,11 @@ def _section(words: list[str], position: int, vocabulary: Vocabulary) -> tuple[s
     return section, value, end
 
 
-def _find_span(question: Question, value: list[str], end: int, taken: set[int]) -> int:
-    """Return where `value` stands last: before word `end` if it does, else at words that no span has, else anywhere."""
-    words, size = question.words, len(value)
-    found = [
-        first
-        for first in range(len(words) - size, -1, -1)
-        if [word.text for word in words[first : first + size]] == value
-        and words[first].utterance == words[first + size - 1].utterance
-    ]
-    if not found:
-        raise PlanTextError(f"{' '.join(value)!r} is no span of the question")
-    free = [first for first in found if taken.isdisjoint(range(first, first + size))]
-    return next((first for first in free if first + size <= end), (free or found)[0])
+def _find_span(question: Question, value: list[str], end: int) -> int:
+    """Return where `value` stands last before word `end`."""
+    words = question.words
+    for first in range(end - len(value), -1, -1):
+        window = words[first : first + len(value)]
+        if [word.text for word in window] == value and window[0].utterance == window[-1].utterance:
+            return first
+    raise PlanTextError(f"{' '.join(value)!r} is no span of the question before its word {end}")

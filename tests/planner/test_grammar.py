@@ -9,7 +9,7 @@ from benchmarks.operations import operations
 from service.planner.completion import plan_from_draft
 from service.planner.grammar import plan_grammar
 from service.planner.plan import Plan
-from service.planner.plan_text import PlanDraft, parse, render
+from service.planner.plan_text import parse, render
 from service.planner.question import Question
 from service.planner.vocabulary import SHIPPED_MODEL, Vocabulary, shipped_vocabulary
 from tests.planner.walks import byte_tokenizer, questions, random_walk
@@ -33,14 +33,7 @@ def test_every_admitted_text_becomes_a_valid_plan_that_invents_nothing(question:
 @given(question=questions, seed=st.integers(0, 2**32))
 def test_rendering_what_was_parsed_means_the_same(question: Question, seed: int) -> None:
     draft = parse(random_walk(question, seed), question, SHIPPED)
-    again = parse(render(draft, question, SHIPPED), question, SHIPPED)
-    assert said(again, question) == said(draft, question)
-    assert (again.vertical, again.sort, again.offers) == (draft.vertical, draft.sort, draft.offers)
-
-
-def said(draft: PlanDraft, question: Question) -> list[tuple[str, str, bool, int]]:
-    spans = (*draft.spans, *draft.marks)
-    return sorted((span.facet, question.spelled(span.indices), span.refused, span.part) for span in spans)
+    assert parse(render(draft, question, SHIPPED), question, SHIPPED) == draft
 
 
 @slow
@@ -66,7 +59,6 @@ SHOES = Question.parse("Nike running shoes under $100", ["size 9 please"])
         " find Type running shoes Any",
         " Find Type shoes Fashion",
         " find Size 9 Not Brand nike Any",
-        " find Brand nike Size 9 Any",  # back to an earlier message
         " compare One Brand nike Two Not Type shoes Any",
         " find One Size 9 All Type shoes Sports",
         " find Type shoes Max under $100 Low Stock Fast Any",
@@ -88,6 +80,7 @@ def test_admitted(text: str) -> None:
         " find Type sandals Any",
         " find Type shoes running Any",
         " find Type nike shoes Any",
+        " find Brand nike Size 9 Any",  # facets follow the question's order, the history's words first
         " find Size please Nike Any",
         " find Type please nike Any",  # no span crosses utterances
         " find catalog Any",  # its source is known
