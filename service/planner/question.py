@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 
 # Limits on the model's input. They keep the prompt, and therefore the prefill, short: a plan must fit 300 ms.
 MAX_QUESTION_WORDS = 96
-MAX_HISTORY_WORDS = 128
+MAX_HISTORY_WORDS = 96
 MAX_RECENT_WORDS = 48  # of the history that rules read: their work grows with it faster than the model's
 MAX_WORD_CHARACTERS = 48
 # Letters and digits, with what stands inside a number ("1,200.50") or a word ("men's"); other marks are tokens each.
 TOKEN: Final = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^\W_]+)*|[^\w\s]|_")
 # Limits on what rules read. A word without a space in it ("$1$1$1…") may be many tokens, and each takes its time.
 MAX_QUESTION_TOKENS = 96
-MAX_HISTORY_TOKENS = 160
+MAX_HISTORY_TOKENS = 112
 ORDINARY_TOKENS = 48  # more than any question that people wrote for us has, its history included
 
 _SUBTAGS = re.compile("[-_]")
