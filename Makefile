@@ -195,8 +195,8 @@ rehearse: $(VENV)/test.stamp $(VENV)/fleet.stamp ## does FLEET carry TRAFFIC= (a
 	@$(PEAKPLAN) rehearse run $(FLEET) $(REHEARSED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(HOSTS),--hosts $(HOSTS))
 
 rehearse-figures: $(VENV)/test.stamp $(VENV)/fleet.stamp ## rehearse the fleets that ship, SEEDS=1 unless given, and write the verdicts into docs/event-day.md (some 15 minutes)
-	for fleet in dev prime-day prime-day-small; do $(PEAKPLAN) rehearse run $$fleet --seeds $(or $(SEEDS),1) --output runs/rehearsal/$$fleet || [ $$? = 1 ] || exit 2; done
-	$(BIN)/python -m rehearsal.verdicts $(foreach fleet,dev prime-day prime-day-small,runs/rehearsal/$(fleet)/rehearsal.json)
+	for fleet in dev prime-day prime-day-small mistral-7b; do $(PEAKPLAN) rehearse run $$fleet --seeds $(or $(SEEDS),1) --output runs/rehearsal/$$fleet || [ $$? = 1 ] || exit 2; done
+	$(BIN)/python -m rehearsal.verdicts $(foreach fleet,dev prime-day prime-day-small mistral-7b,runs/rehearsal/$(fleet)/rehearsal.json)
 	$(BIN)/python -m benchmarks.readme
 
 rehearse-search: $(VENV)/test.stamp $(VENV)/fleet.stamp ## the cheapest fleets like FLEET that carry TRAFFIC= at PEAK=1.1, ranked, with what breaks each (some 3 minutes)

@@ -1,13 +1,20 @@
 """The tables of docs/cost.md, by the functions that print `make cost`."""
 
-from infra.fleet.cost import Prices
+import json
+
+from infra.fleet.cost import Prices, bills
 from infra.fleet.cost_report import CPU_TYPES, NEURON_TYPES, Option, by_routing, cpu_service_time, options
 from infra.fleet.instances import catalogue
-from infra.fleet.neuron_estimate import BATCHES, Loop, busy_ms, plans_per_second
+from infra.fleet.neuron_estimate import BATCHES, Deployed, Loop, busy_ms, plans_per_second
+from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.planners import MISTRAL
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.sizes import KINDS, SLO_MS, Way, pays_from, table
+from infra.fleet.sizing import target_utilisation
 
 SHOWN = FLEETS / "prime-day.yaml"
+SEED = FLEETS / "mistral-7b.yaml"
+REHEARSED = REPOSITORY_ROOT / "docs" / "figures" / "rehearsals.json"
 
 
 def ordinary_peak() -> str:
@@ -51,6 +58,39 @@ def routing() -> str:
     ]
     left = f"With `always`, {settings.model.work_by_choice:.1%} of the model's work is left (`worth.json`)."
     return "\n".join([*rows, "", left])
+
+
+def seed_fleet() -> str:
+    """Return what the fleet of the seed's case is by formulae, what it costs, and what its rehearsal said."""
+    settings, prices = FleetSettings.from_yaml(SEED), Prices.from_json()
+    model = settings.model
+    rows = [
+        "| group | a step | a plan, mean | p99 | a replica busy at most "
+        f"| {prices.currency} per million plans at full use |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for group in settings.groups:
+        deployed = Deployed(MISTRAL, group.chip, model.batch_size, model.tensor_parallel, model.speculation_length)
+        loop = Loop.read(rows=model.speculation_length)
+        rate = deployed.plans_per_second(group.instance_type, loop)
+        rows.append(
+            f"| {group.instance_type} | {deployed.step_ms:.1f} ms | {deployed.busy_ms(loop):.0f} ms | "
+            f"{deployed.p99_ms(loop):.0f} ms | {target_utilisation(settings, group):.0%} | "
+            f"{prices.instance_hour[group.instance_type] / 3600 / rate * 1e6:.0f} |"
+        )
+    costs = [
+        f"{bill.load}: {bill.hourly:,.0f} {prices.currency} per hour, {bill.per_million_plans:.0f} per million plans"
+        for bill in bills(settings, prices)
+    ]
+    fleets = json.loads(REHEARSED.read_text(encoding="utf-8"))["fleets"]
+    said = fleets.get(settings.name)
+    verdict = (
+        f"Rehearsed {said['at']} on {said['trace']}: {said['verdict']}; "
+        + "; ".join(f"{name} {'held' if each['holds'] else 'failed'}" for name, each in said["scenarios"].items())
+        if said
+        else "Not rehearsed yet"
+    )
+    return "\n".join([*rows, "", *(f"- {each}." for each in [*costs, verdict])])
 
 
 def at_full_use() -> str:

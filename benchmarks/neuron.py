@@ -12,7 +12,6 @@ import platform
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +27,7 @@ from service.decoding.lm_head import LmHead
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.compilation import medusa_shape
-from service.engines.neuron.configuration import CANDIDATES, CompileSettings, Weights, chain, forward_shape
+from service.engines.neuron.configuration import CANDIDATES, CompileSettings, GraphKind, Weights, chain, forward_shape
 from service.engines.neuron.configuration import neuron_arguments as configured
 from service.engines.neuron.forward import CompiledTarget, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
@@ -49,6 +48,7 @@ QUESTIONS = 30  # of the shipped model, which takes seconds a plan in NxDI's CPU
 XLA_MODELS = 4  # each step is a graph of its own there
 VOCABULARY, HIDDEN, LAYERS, HEADS = 64, 96, 2, 4
 PROMPT, NEW_TOKENS, SEQUENCE = 12, 48, 128
+KINDS: tuple[GraphKind, ...] = ("tree", "chain")
 TREE = (
     *((rank,) for rank in range(3)),
     *((rank, other) for rank in range(3) for other in range(2)),
@@ -81,7 +81,9 @@ class Runs:
             self.tokens_per_forward.append(round(len(tokens) / forwards, 2))
 
 
-def random_model(folder: Path, seed: int, attention: tuple[int, int] = (4, 2)) -> RandomModel:
+def random_model(
+    folder: Path, seed: int, attention: tuple[int, int] = (4, 2), vocabulary: int = VOCABULARY
+) -> RandomModel:
     """Make a random Llama and heads fitted to its greedy continuation: the right guess is among their best three.
 
     `attention` has the numbers of its query heads and of its key and value heads.
@@ -95,7 +97,7 @@ def random_model(folder: Path, seed: int, attention: tuple[int, int] = (4, 2)) -
         num_hidden_layers=LAYERS,
         num_attention_heads=attention[0],
         num_key_value_heads=attention[1],
-        vocab_size=VOCABULARY,
+        vocab_size=vocabulary,
         max_position_embeddings=2 * SEQUENCE,
         tie_word_embeddings=False,
         pad_token_id=0,
@@ -107,24 +109,24 @@ def random_model(folder: Path, seed: int, attention: tuple[int, int] = (4, 2)) -
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=2 / parameter.shape[1] ** 0.5)
     torch.nn.init.zeros_(model.lm_head.weight[0].detach())  # token 0 is never best: it trips NxDI's own loop once more
-    prompt = torch.randint(1, VOCABULARY, (1, PROMPT))
+    prompt = torch.randint(1, vocabulary, (1, PROMPT))
     with torch.inference_mode():
         mask = torch.ones_like(prompt)
         ids = model.generate(prompt, attention_mask=mask, max_new_tokens=NEW_TOKENS, do_sample=False)
         hidden = model.model(ids).last_hidden_state[0]
     model.save_pretrained(folder)
-    torch.save(_fitted_heads(hidden, ids[0]), folder / "medusa_heads.pt")
+    torch.save(_fitted_heads(hidden, ids[0], vocabulary), folder / "medusa_heads.pt")
     return RandomModel(folder, prompt[0].tolist(), ids[0, PROMPT:].tolist())
 
 
-def _fitted_heads(hidden: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+def _fitted_heads(hidden: torch.Tensor, ids: torch.Tensor, vocabulary: int) -> dict[str, torch.Tensor]:
     """Make heads without a residual block whose LM head ranks the right token 0, 1 or 2 at each position of `ids`."""
     state = {}
     for head in range(HEADS):
         count = len(ids) - 2 - head
-        wanted = torch.nn.functional.one_hot(ids[2 + head :], VOCABULARY).float()
+        wanted = torch.nn.functional.one_hot(ids[2 + head :], vocabulary).float()
         for position in range(count):
-            rivals = torch.randperm(VOCABULARY)[: int(torch.multinomial(torch.tensor([0.6, 0.25, 0.15]), 1))]
+            rivals = torch.randperm(vocabulary)[: int(torch.multinomial(torch.tensor([0.6, 0.25, 0.15]), 1))]
             wanted[position, rivals[rivals != ids[position + 2 + head]]] = 2.0
         fitted = torch.linalg.lstsq(hidden[:count].double(), wanted.double()).solution.T.float()
         state[f"medusa_head_{head}.0.linear.weight"] = torch.zeros(HIDDEN, HIDDEN)
@@ -139,8 +141,12 @@ def positions(tree: Sequence[Sequence[int]]) -> int:
     return max(SEQUENCE, -(-needed // 64) * 64)
 
 
-def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
+def neuron_arguments(tree: Sequence[Sequence[int]], kind: GraphKind = "tree") -> dict[str, Any]:
     """Return NeuronConfig's arguments as in a real compilation, with lengths for a CPU."""
+    if kind == "chain":
+        plain = {"speculation_length": len(tree) + 1, "medusa_tree": [list(choice) for choice in chain(HEADS)]}
+        medusa = ("is_medusa", "medusa_speculation_length", "on_device_sampling_config")
+        return {name: value for name, value in neuron_arguments(tree).items() if name not in medusa} | plain
     return {
         "batch_size": 1,
         "seq_len": positions(tree),
@@ -153,23 +159,25 @@ def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
     }
 
 
-def target_of(
-    model: Any, each: RandomModel, tree: Sequence[Sequence[int]], *, relocates: bool, sequence: int = 0
-) -> CompiledTarget:
+def target_of(model: Any, each: RandomModel, tree: Sequence[Sequence[int]], sequence: int = 0) -> CompiledTarget:
     """Return our loop's target over an NxDI model with our graph; heads and LM head are read from the checkpoint."""
     lm_head = LmHead(read_weights(each.folder)["lm_head.weight"])
     state = torch.load(each.folder / "medusa_heads.pt", weights_only=True)
     heads = MedusaHeads.from_state_dict({name.removeprefix("medusa_head_"): tensor for name, tensor in state.items()})
-    batch = model.neuron_config.batch_size
-    shape = ForwardShape(HEADS, len(tree) + 1, SEQUENCE // 2, positions(tree), batch)
-    return CompiledTarget(model, shape, lm_head, heads, relocates=relocates, sequence=sequence)
+    config = model.neuron_config
+    is_chain = not config.is_medusa
+    shape = ForwardShape(HEADS, len(tree) + 1, SEQUENCE // 2, positions(tree), config.batch_size, is_chain)
+    return CompiledTarget(model, shape, lm_head, heads, sequence=sequence)
 
 
-def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]], *, relocates: bool) -> tuple[list[int], int]:
+def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]]) -> tuple[list[int], int]:
     """Return the tokens of our loop over an NxDI model with our graph, and its forwards."""
-    target = target_of(model, each, tree, relocates=relocates)
-    proposer = MedusaProposer(target, MedusaTree.from_choices(tree, HEADS))
-    generation = generate(target, proposer, each.prompt, Unconstrained(VOCABULARY, ()), max_tokens=NEW_TOKENS)
+    target = target_of(model, each, tree)
+    choices = chain(HEADS) if target.shape.is_chain else tree
+    proposer = MedusaProposer(target, MedusaTree.from_choices(choices, HEADS))
+    generation = generate(
+        target, proposer, each.prompt, Unconstrained(len(target._lm_head.weight), ()), max_tokens=NEW_TOKENS
+    )
     return generation.tokens, generation.statistics.forwards
 
 
@@ -181,33 +189,24 @@ def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
         runs.setdefault(name, Runs()).add(tokens, model.greedy, forwards)
 
     for each in models:
-        tree = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
         stock = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE), stock=True)
-        for patched in (False, True):
-            with nxdi_on_cpu.persisted_relocation() if patched else nullcontext():
-                kind = "patched" if patched else "stock"
-                add(
-                    f"NxDI's loop, tree, {kind} cache", each, nxdi_on_cpu.stock_generate(stock, each.prompt, NEW_TOKENS)
-                )
-                add(f"our loop, tree, {kind} cache", each, *ours(tree, each, TREE, relocates=patched))
-        misled = ours(tree, each, TREE, relocates=True)
-        add("our loop misled: tree, stock cache taken for patched", each, *misled)
-        best = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(chain(HEADS)))
-        add("our loop, chain, stock cache", each, *ours(best, each, chain(HEADS), relocates=False))
+        add("NxDI's loop, tree", each, nxdi_on_cpu.stock_generate(stock, each.prompt, NEW_TOKENS))
+        for kind in KINDS:
+            graph = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE, kind))
+            add(f"our loop, {kind}", each, *ours(graph, each, TREE))
     return runs
 
 
 def compare_on_xla(models: Sequence[RandomModel]) -> tuple[dict[str, Runs], dict[str, dict[str, int]]]:
-    """Run our loop over torch-xla's graphs; return the runs, and the operations of a step's graph by kind of cache."""
-    runs = {"our loop on torch-xla, patched cache": Runs(), "our loop on torch-xla, misled": Runs()}
+    """Run our loop over torch-xla's graphs; return the runs, and the operations of a step's graph by its kind."""
+    runs: dict[str, Runs] = {}
     operations: dict[str, dict[str, int]] = {}
     for each in models:
-        for name, kind in zip(runs, ("patched", "stock"), strict=True):
-            with nxdi_on_cpu.persisted_relocation() if kind == "patched" else nullcontext():
-                model = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
-                counts = nxdi_on_cpu.on_xla(model)
-                tokens, forwards = ours(model, each, TREE, relocates=True)
-            runs[name].add(tokens, each.greedy, forwards)
+        for kind in KINDS:
+            model = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE, kind))
+            counts = nxdi_on_cpu.on_xla(model)
+            tokens, forwards = ours(model, each, TREE)
+            runs.setdefault(f"our loop on torch-xla, {kind}", Runs()).add(tokens, each.greedy, forwards)
             operations[kind] = dict(sorted(counts.items()))
     return runs, operations
 
@@ -233,7 +232,7 @@ def shipped_model(
 
 def plan_shipped(model_dir: Path, cache_dir: Path, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
     """Plan under the real grammar; return how many plans are greedy's over our own forward, and forwards a plan."""
-    with tempfile.TemporaryDirectory() as folder, nxdi_on_cpu.persisted_relocation():
+    with tempfile.TemporaryDirectory() as folder:
         nxdi, ours = shipped_model(model_dir, cache_dir, Path(folder) / "checkpoint")
         plans = [nxdi.generate(request) for request in asked]
         greedy = [ours.generate(replace(request, strategy="autoregressive")).tokens for request in asked]
@@ -252,19 +251,19 @@ def figures(count: int = MODELS) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         models = [random_model(Path(scratch) / str(seed), seed) for seed in range(count)]
         runs = compare(models)
-        on_xla, operations = compare_on_xla(models[:XLA_MODELS])
+        traced = models[:XLA_MODELS] if nxdi_on_cpu.has_xla() else []
+        on_xla, operations = compare_on_xla(traced)
     return {
         "what": "tokens identical to Hugging Face's greedy generate, over random models; CPU mode, float32, tp 1",
         "hardware": "none of Neuron's: not run on Inferentia or Trainium",
         "nxdi": version,
-        "nxdi_source": nxdi_on_cpu.source_fingerprint(),
         "torch": torch.__version__,
         "transformers": metadata.version("transformers"),
         "python": platform.python_version(),
         "heads": HEADS,
         "tree_nodes": len(TREE),
         "new_tokens": NEW_TOKENS,
-        "torch_xla": metadata.version("torch-xla"),
+        "torch_xla": metadata.version("torch-xla") if traced else "none: no graph was traced",
         "operations_of_a_step": operations,
         "shipped": plan_shipped(SHIPPED_MODEL, Settings().cache_dir, requests(SHIPPED_MODEL, QUESTIONS)),
         "runs": {name: _mean(each) for name, each in (runs | on_xla).items()},

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from benchmarks.series import quantile
 from service.decoding.llama import ForwardInput
 from service.decoding.target import CausalLM
 from service.decoding.tree import MedusaTree
+from service.engines.neuron.configuration import GraphKind, chain
 from service.engines.neuron.forward import CompiledModel, CompiledTarget, ForwardShape, MedusaArguments
 from service.engines.neuron.model import LEAST_LIKELY, NeuronModel
 from service.engines.protocol import GenerationRequest, GenerationResult
@@ -66,6 +68,10 @@ class EmulatedGraph:
     ) -> States:
         """Read a prompt, or a tree of every sequence; those that have no part in it are left alone."""
         started = time.process_time()
+        rows = self._shape.rows
+        if self._shape.is_chain and input_ids.shape[1] == rows:
+            unmoved = torch.zeros(len(input_ids), 1, dtype=torch.long)
+            medusa_args = (unmoved, unmoved, torch.ones(rows, rows).tril().expand(len(input_ids), -1, -1), position_ids)
         if medusa_args is None:
             self._caches[0].reset()
             states = self._model.forward(input_ids[0], position_ids[0], self._caches[0])[None, -1:]
@@ -76,9 +82,8 @@ class EmulatedGraph:
 
     def _trees(self, tokens: Tensor, visible: Tensor, positions: Tensor, arguments: MedusaArguments) -> Tensor:
         inputs, rows = [], []
-        for row, (source, target, mask, slots) in enumerate(zip(*arguments, strict=True)):
+        for row, (mask, slots) in enumerate(zip(*arguments[2:], strict=True)):
             cache = self._caches[row]
-            cache.data[:, :, :, target] = cache.data.index_select(3, source)
             cache.length = int(visible[row].sum())
             if int(slots[0]) == cache.length:
                 inputs.append(ForwardInput(tokens[row], positions[row], cache, mask.bool()))
@@ -89,12 +94,14 @@ class EmulatedGraph:
         return states
 
 
-def emulate(model_dir: Path, cache_dir: Path, rows: int, batch_size: int = 1) -> tuple[NeuronModel, EmulatedGraph]:
+def emulate(
+    model_dir: Path, cache_dir: Path, rows: int, batch_size: int = 1, *, is_chain: bool = False
+) -> tuple[NeuronModel, EmulatedGraph]:
     """Return the Neuron engine's model of a folder over an emulated graph of so many rows and sequences."""
     loaded, settings = load_model(model_dir, cache_dir, kept_dtype("auto")), Settings()
     model = build_forward(loaded, "auto", cache_dir)
     assert loaded.heads is not None, "a graph has heads"
-    shape = ForwardShape(loaded.heads.num_heads, rows, settings.max_prompt_tokens, SEQUENCE, batch_size)
+    shape = ForwardShape(loaded.heads.num_heads, rows, settings.max_prompt_tokens, SEQUENCE, batch_size, is_chain)
     graph = EmulatedGraph(model, shape)
     return over(graph, shape, model_dir, loaded, model), graph
 
@@ -108,7 +115,7 @@ def over(
     sequences = range(shape.batch_size)
     targets = [CompiledTarget(graph, shape, model.lm_head, heads, sequence=number) for number in sequences]
     head, tagger = loaded.prefill_head, loaded.prompt_tagger
-    tree = MedusaTree.from_choices(loaded.tree, shape.num_heads)
+    tree = MedusaTree.from_choices(chain(shape.num_heads) if shape.is_chain else loaded.tree, shape.num_heads)
     likely, tags = head and head.at_least(LEAST_LIKELY), tagger and tagger.at_least(LEAST_LIKELY)
     drafting = Drafting(tree, model.embed, likely, prompt_tagger=tags, copies=True)
     return NeuronModel(read_card(model_dir), loaded.tokenizer, targets, drafting)
@@ -121,9 +128,11 @@ def requests(model_dir: Path, count: int) -> list[GenerationRequest]:
     return [PlanTask(question, vocabulary).request("medusa") for question in questions]
 
 
-def measure(model_dir: Path, cache_dir: Path, rows: int, count: int, *, compare: bool) -> dict[str, Any]:
+def measure(
+    model_dir: Path, cache_dir: Path, rows: int, count: int, *, compare: bool, kind: GraphKind = "tree"
+) -> dict[str, Any]:
     """Plan questions; return forwards a plan and the host's milliseconds, and how many plans are greedy's tokens."""
-    model, graph = emulate(model_dir, cache_dir, rows)
+    model, graph = emulate(model_dir, cache_dir, rows, is_chain=kind == "chain")
     results: list[GenerationResult] = []
     host: list[float] = []
     identical = 0
@@ -150,6 +159,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.neuron_loop", description=__doc__)
     parser.add_argument("--model", type=Path, default=settings.model_dir)
     parser.add_argument("--rows", type=int, nargs="+", default=[13, 48])
+    parser.add_argument("--graphs", choices=["tree", "chain"], nargs="+", default=["tree", "chain"])
     parser.add_argument("--questions", type=int, default=QUESTIONS)
     parser.add_argument("--compare", action="store_true", help="decode greedily, too, and count equal plans")
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -158,10 +168,13 @@ def main(words: Sequence[str] | None = None) -> int:
     runs: dict[str, dict[str, Any]] = {}
     if arguments.output.is_file():
         runs = json.loads(arguments.output.read_text(encoding="utf-8"))["runs"]
-    for rows in arguments.rows:
-        found = measure(arguments.model, settings.cache_dir, rows, arguments.questions, compare=arguments.compare)
-        runs[str(rows)] = found
-        print(rows, json.dumps(found))
+    for rows, kind in product(arguments.rows, arguments.graphs):
+        found = measure(
+            arguments.model, settings.cache_dir, rows, arguments.questions, compare=arguments.compare, kind=kind
+        )
+        name = str(rows) if kind == "tree" else f"{rows} {kind}"
+        runs[name] = found
+        print(name, json.dumps(found), flush=True)
     figure = {
         "command": "make bench-neuron-loop",
         "hardware": "none of Neuron's: not run on Inferentia or Trainium",

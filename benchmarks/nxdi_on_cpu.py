@@ -13,12 +13,12 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import os
+import pkgutil
 import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -29,7 +29,6 @@ from unittest import mock
 import torch
 
 from service.engines.neuron.nxdi import Nxdi
-from service.engines.neuron.relocation import fingerprint, persisting
 
 SOURCE_VARIABLE = "PEAKPLAN_NXDI_SOURCE"
 TRANSFORMERS = "4.57."
@@ -67,11 +66,17 @@ def why_not() -> str:
     return ""
 
 
+def has_xla() -> bool:
+    """Tell whether torch-xla is installed; without it NxDI runs as plain torch alone."""
+    return any(name.name == "torch_xla" for name in pkgutil.iter_modules())
+
+
 def import_nxdi() -> str:
     """Make NxDI importable in its CPU mode and return its version; once per process."""
     os.environ |= {"NXD_CPU_MODE": "1", "PJRT_DEVICE": "CPU"}
     if not any(isinstance(finder, _StandIns) for finder in sys.meta_path):
-        importlib.import_module("torch_xla")  # before the stand-ins, one of which it would take for a device's library
+        if has_xla():  # before the stand-ins, one of which it would take for a device's library
+            importlib.import_module("torch_xla")
         sys.path[:0] = [str(folder) for folder in source_folders()]
         sys.meta_path.insert(0, _StandIns())
         vars(torch.classes)["neuron"] = Anything  # registered by the device's runtime
@@ -126,7 +131,8 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        if fullname.partition(".")[0] not in _STAND_INS:
+        package = fullname.partition(".")[0]
+        if package not in _STAND_INS and (package != "torch_xla" or has_xla()):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -167,7 +173,7 @@ def cpu_model(checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = F
             model.models[0].model_cls = partial(_quantised, model.models[0].model_cls)
         model.to_cpu()
     # CPU mode alone needs this, and the release does not have it: it copies the cache to a model of this name.
-    model.token_generation_model = model.medusa_speculation_model
+    model.token_generation_model = model.get_generation_model()
     model._get_captured_tensors_offset = lambda: 0
     return model
 
@@ -221,21 +227,6 @@ def _one_process_group() -> None:
         torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())  # type: ignore[attr-defined]
     if state.model_parallel_is_initialized():
         state.destroy_model_parallel()
-
-
-@contextmanager
-def persisted_relocation() -> Iterator[None]:
-    """Run the block with our K/V patch in NxDI: on a CPU nothing is compiled, so it can be removed again."""
-    manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
-    methods: dict[str, Any] = persisting(manager)
-    with mock.patch.multiple(manager, **methods):
-        yield
-
-
-def source_fingerprint() -> str:
-    """Return the fingerprint by which `relocation.py` knows this source."""
-    manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
-    return fingerprint(manager, importlib.import_module(f"{PACKAGE}.models.model_base").NeuronBaseModel)
 
 
 def stock_generate(model: Any, prompt: Sequence[int], max_new_tokens: int) -> list[int]:

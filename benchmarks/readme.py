@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from benchmarks.answers_table import render_answers, render_rated
 from benchmarks.architectures_table import table as architectures_table
 from benchmarks.conversations import render_conversations
-from benchmarks.cost_table import at_full_use, ordinary_peak, planner_sizes, routing
+from benchmarks.cost_table import at_full_use, ordinary_peak, planner_sizes, routing, seed_fleet
 from benchmarks.first_answer import render as render_first_answer
 from benchmarks.gallery import render as render_gallery
 from benchmarks.kinds_table import render_kinds
@@ -218,6 +218,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ordinary_peak": ordinary_peak,
     "at_full_use": at_full_use,
     "planner_sizes": planner_sizes,
+    "seed_fleet": seed_fleet,
     "routing_bill": routing,
     "answers": lambda: measured("answers", "make bench-answers", render_answers),
     "rated": lambda: measured("rated", "python -m rehearsal.rated", render_rated),

@@ -32,6 +32,7 @@ def render_siege(figure: dict[str, Any]) -> str:
             f"({schema['examples']} examples). Lost permanently: {', '.join(lost) or 'nothing'}.",
             *_fresh_control(fresh),
             *render_neighbours(figure),
+            *_crossfire(figure),
             "",
             _verdict(figure["given_way"]),
             "",
@@ -42,6 +43,19 @@ def render_siege(figure: dict[str, Any]) -> str:
             ),
         ]
     )
+
+
+def _crossfire(figure: dict[str, Any]) -> Iterator[str]:
+    """Yield what honest callers lost to hostile ones, where the figure has it."""
+    for name, each in figure.get("crossfire", {}).items():
+        beside = each["beside"]
+        yield ""
+        yield (
+            f"Eight callers, told apart {name}, beside eight hostile ones: of {beside['asked']:,} requests "
+            f"{beside['changed']} were answered with another's plan, {beside['refused']} refused and "
+            f"{beside['forgotten']} purchases not kept; p99 went from {each['quiet']['p99_ms']} to "
+            f"{beside['p99_ms']} ms."
+        )
 
 
 def render_neighbours(figure: dict[str, Any]) -> Iterator[str]:

@@ -89,7 +89,7 @@ def curves(widget: Widget, data: Mapping[str, Series]) -> dict[str, tuple[list[V
 def _published(entry: list[Any], data: Mapping[str, Series], length: int) -> list[Value]:
     """Return a metric's values, or nothing where the simulation knows none: it has no zones, and of latency the p99."""
     namespace, name, *dimensions, options = entry
-    cell = re.search(r"cell-\d+", " ".join(dimensions), re.IGNORECASE)
+    cell = re.search(r"cell-?(\d+)", " ".join(dimensions), re.IGNORECASE)
     is_known = set(dimensions[::2]) <= _KNOWN_BY and (name != "TargetResponseTime" or options["stat"] == "p99")
     if cell is None or not is_known:
         return [None] * length
@@ -97,7 +97,7 @@ def _published(entry: list[Any], data: Mapping[str, Series], length: int) -> lis
         name = f"{name} {dimensions[1].rpartition('-')[2]}"
     if "Group" in dimensions:  # the simulation tells what stands in from the rest, and no more
         name = OF_STAND_INS if name == "ReplicaSeconds" else f"{name} of a group"
-    return data[cell.group().lower()].get(name, [None] * length)
+    return data[f"cell-{cell[1]}"].get(name, [None] * length)
 
 
 def _computed(expression: str, known: Mapping[str, list[Value]], length: int) -> list[Value]:

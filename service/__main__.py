@@ -37,6 +37,7 @@ _KEEP_ALIVE_SECONDS = 75
 # libuv accepts one connection for each listener and turn of the event loop (libuv#3696): one socket listens many times.
 _LISTENERS = 16
 _COLLECT_AFTER = 1_000  # number of new objects between collections; with 20,000 a siege met pauses of 140 ms
+_FIRST_PROOF_SECONDS = 10.0  # then "ready" is said all the same, and /readyz says why not
 _OTHER_DESCRIPTORS = 512  # besides connections: listeners, replicas, files, and health checks of a full host
 
 
@@ -150,10 +151,12 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._drain = services.drain
         self._reloader = services.reloader
+        self._readiness = services.readiness
         self._drain.on_stop(lambda: setattr(self, "should_exit", True))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        await self._readiness.prove_once(_FIRST_PROOF_SECONDS)  # "ready" and /readyz say the same
         for host, port in dict.fromkeys(listener.getsockname()[:2] for listener in sockets or []):
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             logger.info("ready", extra={"url": url})

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from peakplan_client.engines import sqlite
 from peakplan_client.indexing import build_index
-from peakplan_client.mapping import CatalogueMapping, words
+from peakplan_client.mapping import CatalogueMapping, column, words
 from peakplan_client.plan import Plan as ToldPlan
 from peakplan_client.search import Search, Text
 from peakplan_client.translating import translate
@@ -38,11 +38,10 @@ class Catalogue:
         cls, source: Path, mapping: CatalogueMapping, summary: Mapping[str, Any], folder: Path, table: str | None = None
     ) -> Iterator[Self]:
         """Index a catalogue's file under `folder`; `summary` is the shop folder's. Raises SourceError."""
-        mapping = _without_dots(mapping)
-        title = next(iter(mapping.text))
-        columns = dict.fromkeys([_ID, *_fields(mapping.model_dump())])
         database = folder / "catalogue.sqlite"
-        build_index(database, list(columns), _cells(source, mapping, summary, list(columns), table), mapping)
+        index(source, mapping, summary, database, table)
+        mapping = mapping.without_dots()
+        title = next(iter(mapping.text))
         with contextlib.closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             connection.row_factory = sqlite3.Row
             yield cls(connection, mapping, title)
@@ -85,23 +84,13 @@ class Catalogue:
         return frozenset(row[0] for row in self._connection.execute(f'SELECT "{_ID}" FROM "{self.mapping.index}"'))
 
 
-def _without_dots(mapping: CatalogueMapping) -> CatalogueMapping:
-    """Return a mapping whose nested fields are columns."""
-
-    def renamed(value: Any, key: str = "") -> Any:
-        if isinstance(value, Mapping):
-            is_text = key == "text"
-            return {(_column(name) if is_text else name): renamed(each, name) for name, each in value.items()}
-        if key == "exclude_text":
-            return [_column(each) for each in value]
-        return _column(value) if key == "field" and value else value
-
-    content = {name: renamed(value, name) for name, value in mapping.model_dump().items()}
-    return CatalogueMapping.model_validate(content | {"index": _column(mapping.index).replace("-", "_")})
-
-
-def _column(field: str) -> str:
-    return field.replace(".", "_")
+def index(
+    source: Path, mapping: CatalogueMapping, summary: Mapping[str, Any], database: Path, table: str | None = None
+) -> None:
+    """Write a catalogue's file, of a shop folder's `summary`, into a database for SQLite. Raises SourceError."""
+    mapping = mapping.without_dots()
+    columns = list(dict.fromkeys([_ID, *_fields(mapping.model_dump())]))
+    build_index(database, columns, _cells(source, mapping, summary, columns, table), mapping)
 
 
 def _fields(content: Any) -> Iterator[str]:
@@ -123,15 +112,15 @@ def _cells(
     numeric = {each.field for each in (mapping.price, mapping.rating) if each}
     numeric |= {offer.field for offer in mapping.offers.values() if offer.min is not None}
     named = next((field for field, role in summary["roles"].items() if role == "id"), None)
-    notation = {_column(name): Notation(*each) for name, each in summary.get("notation", {}).items()}
+    notation = {column(name): Notation(*each) for name, each in summary.get("notation", {}).items()}
     kind = mapping.facets["type"].field if "type" in mapping.facets else None
     count = 0
     for found in rows(source, table=table):
         if isinstance(found, BadRow):
             continue
         line, row = found
-        fields = {_column(name): value for name, value in flat(row)}
-        own = fields.get(_column(named)) if named else None
+        fields = {column(name): value for name, value in flat(row)}
+        own = fields.get(column(named)) if named else None
         cells: list[Any] = [plain(own) if own is not None else str(line)]
         for name in columns[1:]:
             value, written = fields.get(name), notation.get(name, Notation())

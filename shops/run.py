@@ -11,12 +11,16 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from peakplan_client.mapping import CatalogueMapping
+from peakplan_client.shop import DATABASE
+
 from service.planner.shop.folder import seal
 from service.planner.shop.lexicon import write_lexicon
 from service.planner.spelling import sounds
 from shops.chunks import Chunks, fingerprint, load, save, write_whole
 from shops.counting import Counts
 from shops.enriching import Enricher
+from shops.finding import index
 from shops.guessing import MOST_LEARNT, CategoryGuess
 from shops.judging import Findings, Judge
 from shops.kinds import Evidence
@@ -155,6 +159,7 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
         "unused": roles.unused,
         "source_sha256": _digest(task.source),
     }
+    index(task.source, CatalogueMapping.model_validate(mapping), summary, draft / DATABASE, task.table)
     findings = _enrich(task, roles, chunks, learnt, draft)
     same = [(name, right, others) for name, values in _same_values(learnt) for right, others in values]
     (draft / "report.html").write_text(

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the baked container over every Neuron chip of this host, or over its processor's cores where host.env says
-# PEAKPLAN_ENGINE=torch, or stops it: `serve.sh start|stop`.
+# PEAKPLAN_ENGINE=torch, or stops it: `serve.sh start|stop`. `serve.sh rights none|memory|aws` prints a container's options.
 # Not run on hardware; tests/ami/test_serve.py runs it with a docker of its own.
 set -euo pipefail
 
@@ -30,8 +30,23 @@ start_on_processor() { # a replica for each core: two threads of one core share 
   run_container "$cores"
 }
 
+# What a container may do. Neuron's own image asks for `aws`; whether its runtime needs that, `make neuron-day` finds out.
+# Capabilities reach no other user than root, whom `aws` therefore takes, with the right to write what others own.
+rights() {
+  case $1 in
+    none) echo --cap-drop ALL --security-opt no-new-privileges ;;
+    memory) echo --cap-drop ALL --security-opt no-new-privileges --ulimit memlock=-1:-1 ;;
+    aws) echo --cap-drop ALL --cap-add SYS_ADMIN --cap-add IPC_LOCK --cap-add DAC_OVERRIDE --security-opt no-new-privileges \
+      --user 0 ;;
+    *)
+      echo "PEAKPLAN_DEVICE_RIGHTS=$1 is none of none, memory, aws" >&2
+      return 1
+      ;;
+  esac
+}
+
 start_on_chips() {
-  local device devices=() chip cores
+  local device devices=() chip cores device_rights
   for device in "$devices_in"/neuron[0-9]*; do
     [[ -e $device ]] && devices+=("--device=$device")
   done
@@ -45,6 +60,7 @@ start_on_chips() {
     exit 1
   fi
   cores=$(setting PEAKPLAN_TENSOR_PARALLEL)
+  device_rights=$(setting PEAKPLAN_DEVICE_RIGHTS)
   if [[ $chip == trn2 ]]; then cores_per_device=4; fi
   run_container "$((${#devices[@]} * cores_per_device / ${cores:-1}))" \
     --group-add "$(getent group neuron | cut -d: -f3)" "${devices[@]}" \
@@ -72,14 +88,15 @@ find_events() {
 }
 
 run_container() { # replicas, then further options of docker run
-  local replicas=$1 events
+  local replicas=$1 events may
   shift
+  may=$(rights "${device_rights:-none}")
   find_events
   docker rm --force peakplan >/dev/null 2>&1 || true
-  # Its address is the host's: one hop less, and callers' addresses are their own.
+  # shellcheck disable=SC2086 # several options. Its address is the host's: one hop less, and callers' addresses are their own.
   exec docker run --rm --pull never --name peakplan --network host --log-driver none \
     --read-only --tmpfs /tmp:rw,exec,nosuid,nodev,size=256m --shm-size 1g \
-    --cap-drop ALL --security-opt no-new-privileges --pids-limit 4096 \
+    $may --pids-limit 4096 \
     --volume "$home/model:/opt/peakplan/model:ro" "$@" \
     --env-file "$configuration/image.env" --env-file "$configuration/host.env" \
     "${events[@]}" --env "PEAKPLAN_REPLICAS=$replicas" "$image"
@@ -94,8 +111,9 @@ stop() {
 
 case ${1:-} in
   start | stop) "$1" ;;
+  rights) rights "${2:-}" ;;
   *)
-    echo "usage: serve.sh start|stop" >&2
+    echo "usage: serve.sh start|stop|rights" >&2
     exit 2
     ;;
 esac

@@ -8,8 +8,10 @@
     triton    whether a Triton stub can host a replica: libnrt beside the stubs' numpy; seconds to its first plan
     boot      the same without Triton, on the graph that is advised
 
-A part that fails is written down with its reason, and the next is tried. Run again, it goes on: what has a result is
-not measured twice (`--again` does). Not run on hardware.
+Graphs that read trees come first; where none of them plans, the day begins again with NxDI's plain graph, which reads a
+chain. `--device-rights` is what on-host.sh found that the runtime needs. A part that fails is written down with its
+reason, and the next is tried. Run again, it goes on: what has a result is not measured twice (`--again` does). Not run
+on hardware.
 """
 
 import argparse
@@ -25,7 +27,7 @@ import yaml
 
 from benchmarks.neuron_day.advice import best, fleet_text, lines, model_settings
 from benchmarks.neuron_day.boot import BOOT_SECONDS, boot
-from benchmarks.neuron_day.day import BATCHES, ROWS, Day, Graph, graphs, result_file, tasks
+from benchmarks.neuron_day.day import BATCHES, KINDS, ROWS, Day, Graph, graphs, result_file, tasks
 from benchmarks.neuron_day.processes import keep, run_task
 from infra.fleet.instances import catalogue
 from infra.fleet.settings import FleetFileError, FleetSettings
@@ -35,7 +37,9 @@ OUTPUT = Path(__file__).parents[2] / "docs" / "figures" / "neuron_day.json"
 DEVICES = Path("/dev")
 
 
-def run(day: Day, python: Sequence[str], cores: int, slo_ms: float, boot_seconds: float) -> dict[str, Any]:
+def run(
+    day: Day, python: Sequence[str], cores: int, slo_ms: float, boot_seconds: float, rights: str = ""
+) -> dict[str, Any]:
     """Run every part, each after the process of the one before has ended; return the figures."""
     found: dict[str, Any] = {"command": "make neuron-day", "chip": day.chip}
 
@@ -44,16 +48,20 @@ def run(day: Day, python: Sequence[str], cores: int, slo_ms: float, boot_seconds
         (found[part] if graph else found)[graph.name if graph else part] = result
         print(name, json.dumps(result), flush=True)
 
-    for task in tasks(day):
-        said(task.name, task.part, task.graph, run_task(day, task, python))
-    chosen = best(day.graphs, found["plans"], slo_ms)
+    for kind in KINDS:
+        day = day.of_kind(kind)
+        for task in tasks(day):
+            said(task.name, task.part, task.graph, run_task(day, task, python))
+        if (chosen := best(day.graphs, found["plans"], slo_ms)) is not None:
+            break
+        print(f"no graph that reads a {kind} plans here", flush=True)
     for part, engine in (("triton", "triton"), ("boot", "neuron")):
         graph = chosen[0] if chosen and engine == "neuron" else day.graphs[0]  # Triton decodes one plan at a time
         said(part, part, None, _booted(day, graph, engine, max(1, cores // graph.cores), boot_seconds))
     if chosen:
         today = datetime.now(UTC).date()
         source = f"measured: make neuron-day on {day.chip}, {today}, a replica of {chosen[0].cores} NeuronCore(s)"
-        found["deploy"] = model_settings(found, *chosen, source)
+        found["deploy"] = model_settings(found, *chosen, source) | ({"device_rights": rights} if rights else {})
     return found
 
 
@@ -103,6 +111,8 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="rows of a step; 0: the tree's own")
     parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES), help="plans decoded together")
     parser.add_argument("--cores", type=int, nargs="+", default=[1], help="NeuronCores that a replica spans")
+    parser.add_argument("--weight-layout", action="store_true", help="let the compiler choose the weights' layout")
+    parser.add_argument("--device-rights", choices=["none", "memory", "aws"], default="", help=argparse.SUPPRESS)
     parser.add_argument("--slo-ms", type=float, default=300, help="the promise that a choice has to leave room for")
     parser.add_argument("--boot-seconds", type=float, default=BOOT_SECONDS, help="what a boot may take")
     parser.add_argument("--again", action="store_true", help="forget results, and keep what was compiled")
@@ -117,7 +127,9 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = _parser(settings).parse_args(words)
     folder = arguments.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
-    compared = graphs(tuple(arguments.rows), tuple(arguments.batches), tuple(arguments.cores))
+    compared = graphs(
+        tuple(arguments.rows), tuple(arguments.batches), tuple(arguments.cores), layout=arguments.weight_layout
+    )
     day = Day(
         arguments.model.absolute(), settings.cache_dir.absolute(), folder, arguments.chip, arguments.questions,
         arguments.steps, compared,
@@ -133,13 +145,14 @@ def main(words: Sequence[str] | None = None) -> int:
         max(1, chips * catalogue().cores_per_chip[arguments.chip]),
         arguments.slo_ms,
         arguments.boot_seconds,
+        arguments.device_rights,
     )
     arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if "deploy" in found:
         print(f"\nTo be put into the fleet file:\n\nmodel:\n{lines(found['deploy'])}")
         if arguments.fleet:
             print(_write_fleet(arguments.fleet, found["deploy"]))
-    return int(_has_failed(found))
+    return int("deploy" not in found or _has_failed(found))
 
 
 if __name__ == "__main__":

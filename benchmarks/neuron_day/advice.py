@@ -38,6 +38,8 @@ def model_settings(found: Mapping[str, Any], graph: Graph, strategy: str, source
         "tensor_parallel": graph.cores,
         "batch_size": graph.batch,
         "speculation_length": compiled["rows"],
+        "graph": graph.kind,
+        "weight_layout": graph.layout,
         "sequence_length": compiled["sequence_length"],
         "context_buckets": compiled["context_buckets"],
         "service_time": {"mean_ms": timed["mean_ms"], "p99_ms": timed["p99_ms"], "source": source},

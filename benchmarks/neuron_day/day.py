@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,29 @@ from service.engines.version import folder_version
 # Rows of a step (0: the tree's own) and plans decoded together; both cost memory and time that only a device tells.
 ROWS = (0, 32, 48)
 BATCHES = (1, 4, 8)
+# In the order in which they are tried: no chain is compiled where a graph of the first kind plans.
+KINDS = ("tree", "chain")
 
 
 @dataclass(frozen=True)
 class Graph:
-    """One compiled graph: rows of a step (0: as many as the tree has), sequences, and the NeuronCores that it spans."""
+    """One compiled graph: rows of a step (0: as many as the tree has), sequences, and the NeuronCores that it spans.
+
+    `kind` is what a step reads, and `layout` whether the compiler chooses the weights' layout for it.
+    """
 
     rows: int = 0
     batch: int = 1
     cores: int = 1
+    kind: str = "tree"
+    layout: bool = False
 
     @property
     def name(self) -> str:
         """Its name in figures and files, such as 48-rows-batch-1-core-1."""
-        return f"{self.rows or 'tree'}-rows-batch-{self.batch}-{'core' if self.cores == 1 else 'cores'}-{self.cores}"
+        cores = f"{'core' if self.cores == 1 else 'cores'}-{self.cores}"
+        kind = ("" if self.kind == "tree" else f"-{self.kind}") + ("-layout" if self.layout else "")
+        return f"{self.rows or 'tree'}-rows-batch-{self.batch}-{cores}{kind}"
 
 
 @dataclass(frozen=True)
@@ -38,6 +47,10 @@ class Day:
     questions: int
     steps: int = 200
     graphs: tuple[Graph, ...] = ()
+
+    def of_kind(self, kind: str) -> "Day":
+        """Return the same day over graphs of another kind."""
+        return replace(self, graphs=tuple(replace(graph, kind=kind) for graph in self.graphs))
 
     def compiled(self, graph: Graph) -> Path:
         """Return where a graph's artifacts are; those of another model are elsewhere."""
@@ -58,11 +71,15 @@ class Day:
 
 
 def graphs(
-    rows: tuple[int, ...] = ROWS, batches: tuple[int, ...] = BATCHES, cores: tuple[int, ...] = (1,)
+    rows: tuple[int, ...] = ROWS,
+    batches: tuple[int, ...] = BATCHES,
+    cores: tuple[int, ...] = (1,),
+    *,
+    layout: bool = False,
 ) -> tuple[Graph, ...]:
     """Return the graphs to compare: every number of rows alone, the tree's own in batches, each over so many cores."""
-    alone = [Graph(count, 1, span) for span in cores for count in rows]
-    together = [Graph(rows[0], batch, span) for span in cores for batch in batches if batch > 1]
+    alone = [Graph(count, 1, span, layout=layout) for span in cores for count in rows]
+    together = [Graph(rows[0], batch, span, layout=layout) for span in cores for batch in batches if batch > 1]
     return tuple(dict.fromkeys(alone + together))
 
 

@@ -22,7 +22,7 @@ from benchmarks.neuron_loop import requests
 from benchmarks.series import quantile
 from service.engines.batch import Batch
 from service.engines.neuron.compilation import compile_model
-from service.engines.neuron.configuration import CompileSettings, ConfigurationError, forward_shape
+from service.engines.neuron.configuration import CompileSettings, ConfigurationError, forward_shape, rows_of
 from service.engines.neuron.cores import VISIBLE_CORES, neuron_cores
 from service.engines.neuron.forward import CompiledModel, ForwardShape
 from service.engines.neuron.manifest import FILE, Manifest, artifact_sizes
@@ -61,6 +61,8 @@ def compile_graph(
                 "max_new_tokens": read_card(day.model_dir).max_tokens,
                 "speculation_length": graph.rows,
                 "batch_size": graph.batch,
+                "graph": graph.kind,
+                "weight_layout": graph.layout,
             }
         )
         started = time.monotonic()
@@ -74,7 +76,7 @@ def compile_graph(
     return {
         "seconds": round(seconds, 1),
         "bytes": sum(artifact_sizes(output).values()),
-        "rows": arguments["medusa_speculation_length"],
+        "rows": rows_of(arguments),
         "sequence_length": arguments["seq_len"],
         "context_buckets": arguments["context_encoding_buckets"],
     }
@@ -149,7 +151,7 @@ def _step(model: CompiledModel, shape: ForwardShape, start: int) -> float:
         input_ids=torch.ones(batch, rows, dtype=torch.long),
         attention_mask=torch.ones(batch, start, dtype=torch.long),
         position_ids=positions,
-        medusa_args=(unmoved, unmoved, mask, positions),
+        medusa_args=None if shape.is_chain else (unmoved, unmoved, mask, positions),
     )
     output.hidden_states.cpu()  # a device answers when it is read
     return time.perf_counter() - started

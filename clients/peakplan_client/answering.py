@@ -33,7 +33,8 @@ class Option(_Model):
 
     id: str
     name: str
-    price: float
+    price: float | None = None
+    currency: str = "USD"
     category: str = ""
     snippet: str = ""
     met: Sequence[Wish] = ()

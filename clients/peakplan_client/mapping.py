@@ -71,6 +71,11 @@ def normal(text: str) -> tuple[str, ...]:
     return tuple(stem(part) for word in words(text) for part in _PARTS.split(word))
 
 
+def column(field: str) -> str:
+    """Return the column that holds a field, which may be nested."""
+    return field.replace(".", "_")
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -228,6 +233,19 @@ class CatalogueMapping(_Strict):
         if unknown := [field for field in self.exclude_text if field not in self.text]:
             raise ValueError(f"exclude_text names {', '.join(unknown)}, which `text` does not: add it there")
         return self
+
+    def without_dots(self) -> Self:
+        """Return the mapping of a table, where a nested field is a column (`column`)."""
+
+        def renamed(value: object, key: str = "") -> object:
+            if isinstance(value, dict):
+                return {(column(name) if key == "text" else name): renamed(each, name) for name, each in value.items()}
+            if key == "exclude_text" and isinstance(value, list):
+                return [column(each) for each in value]
+            return column(value) if key == "field" and isinstance(value, str) else value
+
+        content = {name: renamed(value, name) for name, value in self.model_dump().items()}
+        return type(self).model_validate(content | {"index": column(self.index).replace("-", "_")})
 
     @cached_property
     def odd_fields(self) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ class PostgresProducts:
         self, statement: postgresql.Statement, seconds: float, end: float, given_up: Callable[[], bool]
     ) -> list[dict[str, Any]]:
         if given_up():
-            raise SearchTimeoutError("Nobody waits for this search of the sample shop any more.")
+            raise SearchTimeoutError("Nobody waits for this search any more.")
         left = round(1000 * (end - time.monotonic()))
         if left < 1:
             raise _late(seconds)
@@ -117,12 +117,12 @@ class PostgresProducts:
             raise _late(seconds) from error
         except psycopg.errors.UndefinedTable as error:
             raise CatalogueError(
-                f"The sample shop's PostgreSQL has no table {self._table}: `{_COMMAND} URL` writes it."
+                f"The shop's PostgreSQL has no table {self._table}: for the sample shop `{_COMMAND} URL` writes it."
             ) from error
         except psycopg.OperationalError as error:
             self.close()
             # Its message names the address, which is not for whoever asks a service.
-            raise CatalogueError(f"The sample shop's PostgreSQL does not answer ({type(error).__name__}).") from error
+            raise CatalogueError(f"The shop's PostgreSQL does not answer ({type(error).__name__}).") from error
 
 
 def fill(url: str, file: Path = catalogue.PRODUCTS) -> int:
@@ -186,7 +186,7 @@ def _identifier(table: str) -> sql.Identifier:
 
 
 def _late(seconds: float) -> SearchTimeoutError:
-    return SearchTimeoutError(f"The sample shop did not answer within {seconds:g} s.")
+    return SearchTimeoutError(f"The shop did not answer within {seconds:g} s.")
 
 
 def main(words: Sequence[str] = tuple(sys.argv[1:])) -> int:

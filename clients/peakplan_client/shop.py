@@ -1,21 +1,23 @@
-"""A shop to try plans on: the sample catalogue, searched with a plan or with the shopper's words alone.
+"""A shop to try plans on: a shop folder's products or the sample catalogue, searched with a plan or with words alone.
 
 It is in SQLite, one for each process, or in PostgreSQL, which many share.
 """
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
 from peakplan_client import catalogue
 from peakplan_client.catalogue import Product
-from peakplan_client.errors import CatalogueError
+from peakplan_client.errors import CatalogueError, MappingError
 from peakplan_client.indexing import build_index
 from peakplan_client.kinds import KIND
-from peakplan_client.mapping import CatalogueMapping, words
+from peakplan_client.mapping import CatalogueMapping, column, words
 from peakplan_client.plan import Plan
 from peakplan_client.search import Search, Text
 from peakplan_client.sqlite_products import SqliteProducts
@@ -23,23 +25,36 @@ from peakplan_client.translating import translate
 from peakplan_client.wishes import Judged, Wishes
 
 MAPPING = Path(__file__).with_name("shop.yaml")
+DATABASE = "products.sqlite"  # of a shop folder, as `peakplan shop learn` writes it
+_ID = "peakplan_id"  # its column
 LIMIT = 10
 TIMEOUT_SECONDS = 1.0
 SNIPPET_CHARACTERS = 160
 _JUDGED = 3  # times as many as are shown: what is of the kind asked for comes first
 _NEAREST = 3  # kinds that are named where the shop has nothing of the kind asked for
 _SCHEMA_VERSION = 1
-_COLUMNS = [field.name for field in fields(Product)]
+_COLUMNS = [field.name for field in fields_of(Product)]
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields that are shown of a product."""
+
+    id: str = "id"
+    name: str = "name"
+    categories: tuple[str, ...] = ("category", "style")
+    description: str | None = "description"
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
-    """A product that was found; `price` in US dollars."""
+    """A product that was found; `price` is None where its catalogue has none."""
 
     id: str
     name: str
-    price: float
+    price: float | None
+    currency: str
     category: str
     snippet: str
 
@@ -107,11 +122,12 @@ class Products(Protocol):
 
 
 class Shop:
-    """The sample catalogue, open for searches. Threads may share it."""
+    """A catalogue, open for searches. Threads may share it."""
 
-    def __init__(self, products: Products, mapping: CatalogueMapping) -> None:
+    def __init__(self, products: Products, mapping: CatalogueMapping, fields: Fields | None = None) -> None:
         self._products = products
         self._mapping = mapping
+        self._fields = fields or Fields()
 
     @classmethod
     def open(cls, cache_dir: str | Path, source: str | Path = catalogue.PRODUCTS) -> Self:
@@ -128,21 +144,39 @@ class Shop:
         return cls(SqliteProducts(database), mapping)
 
     @classmethod
+    def of_folder(cls, folder: Path, url: str | None = None) -> Self:
+        """Open the products of a shop folder: its own database, or its table in PostgreSQL. Raises CatalogueError."""
+        try:
+            mapping = CatalogueMapping.load(folder / "mapping.yaml")
+            roles = json.loads((folder / "shop.json").read_text(encoding="utf-8"))["summary"]["roles"]
+        except (MappingError, OSError, ValueError, KeyError) as error:
+            raise CatalogueError("The shop folder cannot be read: learn it again.") from error
+        if url is not None:
+            named = next((field for field, role in roles.items() if role == "id"), None)
+            return cls(cls._postgres(url, mapping), mapping, _fields(roles, named))
+        if not (database := folder / DATABASE).is_file():
+            raise CatalogueError(f"The shop folder has no {DATABASE}: learn it again, or name PEAKPLAN_SHOP_URL.")
+        flat = mapping.without_dots()
+        return cls(SqliteProducts(database), flat, _fields({column(name): role for name, role in roles.items()}, _ID))
+
+    @classmethod
     def connect(cls, url: str) -> Self:
         """Open the shop in PostgreSQL that `postgres_products` filled. Raises CatalogueError."""
+        mapping = CatalogueMapping.load(MAPPING)
+        return cls(cls._postgres(url, mapping), mapping)
+
+    @staticmethod
+    def _postgres(url: str, mapping: CatalogueMapping) -> Products:
         try:  # a library that only this needs, and whose licence is for whoever wants it
             from peakplan_client.postgres_products import PostgresProducts
         except ModuleNotFoundError as error:
             todo = "pip install 'peakplan[postgres]'"
-            raise CatalogueError(
-                f"A sample shop in PostgreSQL needs {error.name}, which is missing: {todo}."
-            ) from error
-        mapping = CatalogueMapping.load(MAPPING)
-        return cls(PostgresProducts(url, mapping.index), mapping)
+            raise CatalogueError(f"A shop in PostgreSQL needs {error.name}, which is missing: {todo}.") from error
+        return PostgresProducts(url, mapping.index)
 
     def with_mapping(self, mapping: CatalogueMapping) -> Self:
         """Return the same shop searched through another mapping; its text fields must be the same."""
-        return type(self)(self._products, mapping)
+        return type(self)(self._products, mapping, self._fields)
 
     def close(self) -> None:
         """Give back what is kept between searches: a connection, where the shop is in PostgreSQL."""
@@ -158,7 +192,7 @@ class Shop:
             return Found(())
         search = Search((Text(text, 1.0),))
         statement = self._products.request(search, self._mapping, limit)
-        return Found(tuple(map(_hit, self._run([statement], limit, timeout))))
+        return Found(tuple(map(self._hit, self._run([statement], limit, timeout))))
 
     def search_plan(
         self, plan: Plan | Mapping[str, Any], question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS
@@ -199,7 +233,7 @@ class Shop:
             nothing = len(missing) == len(wishes.kinds)
         else:
             nothing = bool(translation.requests) and not any(translation.is_wanted(row) for row, _ in best)
-        hits = tuple(_hit(row) for row, _ in best)
+        hits = tuple(self._hit(row) for row, _ in best)
         nearest = self._nearest(plan, best, timeout) if nothing else ()
         found = Found(hits, translation.notes, nothing, missing, nearest)
         return Findings(found, tuple(each for _, each in best))
@@ -233,8 +267,25 @@ class Shop:
         in_turn = (row for rank in itertools.zip_longest(*parts) for row in rank if row is not None)
         found: dict[str, Row] = {}
         for row in (*in_turn, *whole):
-            found.setdefault(row["id"], row)
+            found.setdefault(str(row[self._fields.id]), row)
         return list(found.values())[:limit]
+
+    def _hit(self, row: Row) -> Hit:
+        shown, price = self._fields, self._mapping.price
+        text = str(row.get(shown.description or "") or "")
+        if len(text) > SNIPPET_CHARACTERS:
+            text = text[:SNIPPET_CHARACTERS].rsplit(" ", 1)[0].rstrip(" ,.;:") + " …"
+        amount = row.get(price.field) if price else None
+        categories = ", ".join(str(row[field]) for field in shown.categories if row.get(field))
+        currency = (price.currency if price else None) or "USD"
+        return Hit(
+            str(row[shown.id]),
+            str(row[shown.name]),
+            None if amount is None else float(amount),
+            currency,
+            categories,
+            text,
+        )
 
 
 def _sorted(judged: list[tuple[Row, Judged]], field: str, *, falling: bool) -> list[tuple[Row, Judged]]:
@@ -244,12 +295,12 @@ def _sorted(judged: list[tuple[Row, Judged]], field: str, *, falling: bool) -> l
     return having + [pair for pair in judged if pair[0].get(field) is None]
 
 
-def _hit(row: Row) -> Hit:
-    text = row["description"]
-    if len(text) > SNIPPET_CHARACTERS:
-        text = text[:SNIPPET_CHARACTERS].rsplit(" ", 1)[0].rstrip(" ,.;:") + " …"
-    return Hit(row["id"], row["name"], row["price"], f"{row['category']}, {row['style']}", text)
+def _fields(roles: Mapping[str, str], named: str | None) -> Fields:
+    """Return what is shown of a product, given the roles of its fields and the one that names it."""
+    of = {role: field for field, role in roles.items()}
+    categories = tuple(field for field, role in roles.items() if role.startswith("category"))
+    return Fields(named or of["title"], of["title"], categories, of.get("description"))
 
 
 def _option(hit: Hit, judged: Judged) -> Option:
-    return Option(hit.id, hit.name, hit.price, hit.category, hit.snippet, judged)
+    return Option(hit.id, hit.name, hit.price, hit.currency, hit.category, hit.snippet, judged)

@@ -58,9 +58,9 @@ class SqliteProducts:
             yield connection
         except sqlite3.OperationalError as error:
             if given_up():
-                raise SearchTimeoutError("Nobody waits for this search of the sample shop any more.") from error
+                raise SearchTimeoutError("Nobody waits for this search any more.") from error
             if time.monotonic() <= end:
                 raise
-            raise SearchTimeoutError(f"The sample shop did not answer within {seconds:g} s.") from error
+            raise SearchTimeoutError(f"The shop did not answer within {seconds:g} s.") from error
         finally:
             connection.close()

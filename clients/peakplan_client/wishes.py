@@ -162,7 +162,7 @@ class _Kind:
     def _is_another(self, product: Product) -> bool:
         """Tell whether the name ends in one of the mapping's names for something else: skate shoe, not running shoe."""
         heads = [self._wanted[at:] for at in range(len(self._wanted))]
-        covered = frozenset().union(*map(wording.kinds_of, heads))
+        covered = {name for head in heads for name in wording.kinds_of(head)}
         for name in map(normal, self._texts.names(product)):
             ends = (name[at:] for at in range(len(name)))
             for end in ends if self._facet.values else ():

@@ -21,6 +21,7 @@ from infra.constructs.buckets import private_bucket
 from infra.constructs.image_components import amazon_components, component_parameters, declared_parameters
 from infra.constructs.image_lifecycle import ImageLifecycle
 from infra.constructs.network import ZONES_BY_NAME, flow_logs
+from infra.fleet.cost import volume_gib
 from infra.fleet.images import Image, images
 from infra.fleet.parts import REPOSITORY_ROOT, ROOT_DEVICE, TAG
 from infra.fleet.release_tags import release_tags
@@ -180,7 +181,7 @@ class ImagePipelines(Construct):
                     device_name=ROOT_DEVICE,
                     ebs=imagebuilder.CfnImageRecipe.EbsInstanceBlockDeviceSpecificationProperty(
                         encrypted=True,
-                        volume_size=self._settings.machine_image.root_gib,
+                        volume_size=min(volume_gib(self._settings, group) for group in image.groups),
                         volume_type="gp3",
                         delete_on_termination=True,
                     ),

@@ -27,6 +27,7 @@ def component_parameters(settings: FleetSettings, image: Image) -> dict[str, str
         "sequence-length": model.sequence_length,
         "speculation-length": model.speculation_length,
         "batch-size": model.batch_size,
+        "graph": model.graph,
     }
     if model.context_buckets:
         compiled_for["context-buckets"] = ",".join(map(str, model.context_buckets))
@@ -38,11 +39,14 @@ def component_parameters(settings: FleetSettings, image: Image) -> dict[str, str
         "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
         "STRATEGY": model.strategy,
         "BATCH_SIZE": model.batch_size,
+        "DEVICE_RIGHTS": model.device_rights if image.baked_on.engine == "neuron" else "none",
+        "LOST_REPLICA_SECONDS": model.lost_replica_seconds,
     }
+    options = [f"--{name} {value}" for name, value in compiled_for.items()]
     return {
         "CHIPS": " ".join(chips),
         "BOOT_SECONDS": str(settings.boot_seconds),
-        "COMPILE": " ".join(f"--{name} {value}" for name, value in compiled_for.items()),
+        "COMPILE": " ".join([*options, *(["--weight-layout"] if model.weight_layout else [])]),
         "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
     }
 

@@ -95,8 +95,8 @@ class RolloutMachine(Construct):
             names = [f"{service}:{action}" for action in actions]
             role.add_to_policy(iam.PolicyStatement(sid=sid, actions=names, resources=[resource]))
         # CloudFormation reads what templates name in SSM as whoever asks for the change, before it takes its own role.
-        read = (f"peakplan/{name}/*", BOOTSTRAP_PARAMETER, settings.load_balancer.certificate_parameter)
-        read += tuple(image.parameter for image in images(settings))
+        certificate, baked = settings.load_balancer.certificate_parameter, (each.parameter for each in images(settings))
+        read = (f"peakplan/{name}/*", BOOTSTRAP_PARAMETER, certificate, *baked)
         named = [f"{arn}:ssm:{place}:parameter/{each.removeprefix('/')}" for each in read]
         role.add_to_policy(iam.PolicyStatement(sid="Read", actions=["ssm:GetParameters"], resources=named))
         execution = f"{arn}:iam::{Aws.ACCOUNT_ID}:role/{EXECUTION_ROLE.format(**bootstrap)}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from infra.fleet import neuron_estimate, sizing
-from infra.fleet.cost import Bill, Prices, bills
+from infra.fleet.cost import HOURS_A_MONTH, Bill, Prices, bills
 from infra.fleet.demand import ServiceTime
 from infra.fleet.instances import catalogue, processor
 from infra.fleet.measured import Measured
@@ -171,7 +171,7 @@ def report(settings: FleetSettings, prices: Prices) -> str:
         lines += ["", f"{each.load}: {each.plans_per_minute:,.0f} plans a minute"]
         lines += [f"  {item.hourly:>10.2f}  {item.what}: {item.count:.6g} x {item.each:.5g}" for item in each.items]
         lines += [
-            f"  {each.hourly:>10.2f}  {prices.currency} an hour",
+            f"  {each.hourly:>10.2f}  {prices.currency} an hour, {each.hourly * HOURS_A_MONTH:,.0f} in a month of it",
             f"  {each.per_million_plans:>10.2f}  {prices.currency} a million plans",
         ]
     lines += [

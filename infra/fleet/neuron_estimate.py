@@ -1,15 +1,19 @@
 """What a plan would take on NeuronCores, by formulae over measured and published numbers. No chip was used.
 
 A replica of `cores` NeuronCores decodes N plans together. A step reads every weight of the layers once, each core its
-share, and 13 rows a plan; between the cores go two sums a layer; and the host does what grammar, heads and LM head need
-before it sends the next:
+share, and some rows a plan; it attends to all positions that the cache was compiled for, reads and writes them;
+between the cores go two sums a layer; the rows' states come to the host; and the host does what grammar, heads and LM
+head need before it sends the next:
 
     step    = FIXED_MS + weights / cores / bytes a ms + N * rows * 2 * weights / 2 bytes / cores / flops a ms
-              + 2 * layers * SUM_MS where cores > 1
+              + CACHE_PASSES * N * cache / shards / bytes a ms + N * attention / cores / flops a ms
+              + 2 * layers * SUM_MS where cores > 1 + N * rows * states / HOST_COPY_BYTES_PER_MS
     S       = forwards * (step + DISPATCH_MS) + N * host            the replica is busy, for N plans
     rate    = replicas * N / S                                      at full use, a replica a core of the host at most
 
-`make neuron-day` measures all of it on a device and replaces it.
+Not known: whether the compiler writes a step's rows into the cache in place (then it passes it once), what a transfer
+to the host costs beside its bytes, and what the LM head's legal rows cost a host whose states are wider than the
+shipped planner's. `make neuron-day` measures all of it on a device and replaces it.
 """
 
 from __future__ import annotations
@@ -43,13 +47,19 @@ class Chip:
 CHIPS = {"inf2": Chip(BYTES_PER_MS, 47e9), "trn1": Chip(BYTES_PER_MS, 47e9), "trn2": Chip(354e6, 83e9)}
 # A sum over the cores of a chip, of some 13 rows: stated.
 SUM_MS = 0.02
+# A step's attention reads the keys and values of every position, masked or not, and NxDI scatters its rows into a cache
+# of the same size (update_kv_by_layer_id in modules/kvcache/kv_cache_manager.py), which passes it twice at most.
+CACHE_PASSES = 3
+# States that come to the host over PCIe: stated, a third of what sixteen lanes of its third generation carry.
+HOST_COPY_BYTES_PER_MS = 5e6
 # NxDI's own Python a forward, and the host's part of a plan, were measured on a Zen 5 core; the hosts of Neuron chips
 # are taken to be slower by so much (stated: AMD EPYC of the third generation, Intel Xeon of the third and fourth).
 DISPATCH_MS = 0.6
 HOST_SLOWER = 1.5
 # The host multiplies the Medusa heads, in int8: what a core reads of them, stated.
 HOST_BYTES_PER_MS = 10e6
-ROWS = 13  # the shipped tree and its root
+# Rows of a step: the shipped tree and its root, and as many as copies of the question fill where a row costs little.
+ROWS, MOST_ROWS = 13, 48
 BATCHES = (1, 8)
 POSITIONS = 576  # of a sequence, for the memory of keys and values
 USABLE = 0.9  # of a core's memory: graphs and the runtime need some
@@ -65,9 +75,9 @@ class Loop:
     p99_host_ms: float
 
     @classmethod
-    def read(cls, figure: Path = LOOP) -> Loop:
+    def read(cls, figure: Path = LOOP, rows: int = ROWS) -> Loop:
         """Read the figure that `make bench-neuron-loop` writes; its median stands for the host's mean."""
-        run = json.loads(figure.read_text(encoding="utf-8"))["runs"][str(ROWS)]
+        run = json.loads(figure.read_text(encoding="utf-8"))["runs"][str(rows)]
         return cls(run["forwards"], run["p99_forwards"], run["host_ms_p50"], run["host_ms_p99"])
 
 
@@ -79,13 +89,19 @@ class Deployed:
     chip: str = "inf2"
     batch: int = 1
     cores: int = 1
+    rows: int = ROWS
 
     @property
     def step_ms(self) -> float:
         """How long a step of the batch takes."""
-        rates, weights = CHIPS[self.chip], self.planner.layer_bytes / self.cores
-        sums = 2 * self.planner.layers * SUM_MS if self.cores > 1 else 0.0
-        return FIXED_MS + weights / rates.bytes_per_ms + self.batch * ROWS * weights / rates.flops_per_ms + sums
+        planner, rates, weights = self.planner, CHIPS[self.chip], self.planner.layer_bytes / self.cores
+        rows = self.batch * self.rows
+        cached = planner.cache_bytes(POSITIONS, self.batch) / min(self.cores, planner.key_value_heads)
+        attention = 4 * rows * POSITIONS * planner.layers * planner.attention_heads * planner.head_width / self.cores
+        moved = (weights + CACHE_PASSES * cached) / rates.bytes_per_ms
+        sums = 2 * planner.layers * SUM_MS if self.cores > 1 else 0.0
+        states = 2 * rows * planner.hidden / HOST_COPY_BYTES_PER_MS
+        return FIXED_MS + moved + (rows * weights + attention) / rates.flops_per_ms + sums + states
 
     def busy_ms(self, loop: Loop) -> float:
         """Return how long a replica is busy with a batch."""
@@ -98,7 +114,7 @@ class Deployed:
 
     def _busy(self, forwards: float, host_ms: float) -> float:
         heads = self.planner.heads * (self.planner.hidden**2 - SHIPPED.hidden**2) / HOST_BYTES_PER_MS
-        host = HOST_SLOWER * (host_ms + forwards * heads)
+        host = HOST_SLOWER * (host_ms + max(0.0, forwards - 1) * heads)  # they draft nothing while the prompt is read
         return forwards * (self.step_ms + HOST_SLOWER * DISPATCH_MS) + self.batch * host
 
     def lacking_gib(self, device_gib: float) -> float:

@@ -154,6 +154,23 @@ class Model(Part):
         le=64,
         description="The plans that a replica decodes together. Above 1 the gateway runs the replicas, without Triton.",
     )
+    graph: Literal["tree", "chain"] = Field(
+        default="tree", description="What a step reads on chips; chain: NxDI's plain graph, where trees do not compile."
+    )
+    weight_layout: bool = Field(
+        default=False, description="Whether Neuron's compiler chooses the layout of the weights for steps."
+    )
+    device_rights: Literal["none", "memory", "aws"] = Field(
+        default="none",
+        description="What the container may do on chips: nothing, lock memory, or what AWS's image asks for (root with "
+        "SYS_ADMIN and IPC_LOCK). `make neuron-day` finds out what the runtime needs.",
+    )
+    lost_replica_seconds: int = Field(
+        default=300,
+        ge=0,
+        description="A host one of whose replicas has been down for longer is replaced; 0: never. NeuronCores may stay "
+        "taken after their process has ended.",
+    )
     draft: Draft | None = Field(default=None, description="Used by `python -m infra.fleet vllm` alone.")
     async_mode: bool = False
     sdk: str = Field(default="2.28", pattern=r"^\d+\.\d+$", description="The version of the Neuron SDK.")

@@ -64,10 +64,12 @@ def _known(name: str, base: str) -> Planner:
 
 
 SHIPPED = _known("135M (SmolLM2, which ships)", "smollm2-135m-instruct")
+MISTRAL = Planner("7B (as Mistral 0.2)", 4096, 14336, 32, 32, 8, 32000, 128, tied=False)
 PLANNERS = (
     SHIPPED,
     Planner("360M (as SmolLM2)", 960, 2560, 32, 15, 5, 49152, 64),
     Planner("1B (as Llama 3.2)", 2048, 8192, 16, 32, 8, 128256, 64),
     Planner("3B (as Llama 3.2)", 3072, 8192, 28, 24, 8, 128256, 128),
+    MISTRAL,
     Planner("8B (as Llama 3.1)", 4096, 14336, 32, 32, 8, 128256, 128, tied=False),
 )

@@ -69,12 +69,6 @@ def _tensor_parallel_exists(fleet: FleetDescription) -> Iterator[Violation]:
             f"{tensor_parallel} does not divide the model's {keys} key and value heads, nor they it: use 1",
             "neuronx-distributed-inference 0.8, gqa.py: it cannot shard them (docs/decisions/0012)",
         )
-    if fleet.model.vocabulary % tensor_parallel:
-        yield Violation(
-            "model.vocabulary",
-            f"{fleet.model.vocabulary} does not divide by tensor_parallel {tensor_parallel}: the heads are not padded",
-            "neuronx-distributed-inference, NeuronLlama's Medusa heads",
-        )
 
 
 def _tree_fits_the_heads(fleet: FleetDescription) -> Iterator[Violation]:

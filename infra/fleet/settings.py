@@ -1,11 +1,14 @@
 """One fleet's settings, read from one YAML file in infra/fleets; unsafe or impossible values are refused in words."""
 
 import json
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
 import yaml
 from pydantic import ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from infra.fleet import rules
 from infra.fleet.description import FleetDescription
@@ -76,12 +79,39 @@ def _other(path: Path, content: dict[str, Any]) -> dict[str, Any]:
 def _for_people(path: Path, error: ValidationError) -> str:
     """Return every finding on a line of its own, with its place in the file and what is wrong there."""
     lines = []
-    for finding in error.errors():
+    findings = error.errors()
+    unknown = [finding["loc"] for finding in findings if finding["type"] == "extra_forbidden"]
+    meant = {place: near for place in unknown if (near := _near(place, findings))}
+    follows = {(*place[:-1], near) for place, near in meant.items()}  # what a misspelt key means is not missing besides
+    for finding in findings:
+        if finding["type"] == "missing" and finding["loc"] in follows:
+            continue
         where = ".".join(str(part) for part in finding["loc"])
         what = finding["msg"].removeprefix("Value error, ")
+        if finding["type"] == "extra_forbidden":
+            near = meant.get(finding["loc"])
+            what = "is no key of a fleet file" + (f": did you mean `{near}`?" if near else "")
         # A rule over several fields names its field itself.
         lines += [f"{where}: {what}"] if where else what.splitlines()
     return "\n  ".join([f"{path}: {len(lines)} value(s) cannot be used", *lines])
+
+
+def _near(place: tuple[int | str, ...], findings: Sequence[ErrorDetails]) -> str | None:
+    """Return the key that a misspelt one may mean: rather one that is missing beside it than any other."""
+    *parent, key = place
+    absent = [each["loc"] for each in findings if each["type"] == "missing" and each["loc"][:-1] == tuple(parent)]
+    schema = FleetSettings.model_json_schema()
+    objects = [schema, *schema["$defs"].values()]
+    known = {name for each in objects for name in each.get("properties", {})}
+    return next(
+        iter(
+            [
+                *get_close_matches(str(key), [str(each[-1]) for each in absent]),
+                *get_close_matches(str(key), sorted(known)),
+            ]
+        ),
+        None,
+    )
 
 
 def json_schema() -> str:

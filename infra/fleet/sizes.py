@@ -10,16 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from infra.fleet.cost import Prices
 from infra.fleet.cost_report import FIGURES, core_time
 from infra.fleet.instances import catalogue
-from infra.fleet.neuron_estimate import Deployed, Loop
+from infra.fleet.neuron_estimate import MOST_ROWS, ROWS, Deployed, Loop
 from infra.fleet.planners import GIB, PLANNERS, SHIPPED, Planner
 from infra.fleet.roofline import least_core_ms, plan_bytes
 
-KINDS = ("c8g.4xlarge", "c7a.4xlarge", "c7i.4xlarge", "inf2.xlarge", "trn1.2xlarge", "trn2.3xlarge")
+KINDS = (
+    "c8g.4xlarge", "c7a.4xlarge", "c7i.4xlarge", "inf2.xlarge", "inf2.24xlarge", "inf2.48xlarge", "trn1.2xlarge",
+    "trn1.32xlarge", "trn2.3xlarge",
+)  # fmt: skip
 BATCHES = (1, 2, 4, 8)
 SLO_MS = 300.0
 # A gateway and a replica take so much beside the weights, which a host's replicas share: 596 MB were measured of one
@@ -64,18 +68,18 @@ def _is_processor(kind: str) -> bool:
 
 
 def _on_chip(planner: Planner, kind: str, prices: Prices) -> Iterator[Way | NoWay]:
-    instance, chip, loop = catalogue().types[kind], kind.partition(".")[0], Loop.read()
+    instance, chip = catalogue().types[kind], kind.partition(".")[0]
     degrees = catalogue().tensor_parallel
     keys = planner.key_value_heads
     for cores in [each for name, several in degrees.items() if name == chip for each in several]:
         if cores > instance.cores or (keys != planner.attention_heads and keys % cores and cores % keys):
             continue
-        for batch in BATCHES:
-            deployed = Deployed(planner, chip, batch, cores)
+        for batch, rows in product(BATCHES, (ROWS, MOST_ROWS)):
+            deployed, loop = Deployed(planner, chip, batch, cores, rows), Loop.read(rows=rows)
             if lacking := deployed.lacking_gib(instance.device_gib / instance.cores):
                 yield NoWay(kind, f"{lacking:.1f} GiB lack on {cores} core(s)")
                 continue
-            how = f"batch {batch}, {cores} core{'s' if cores > 1 else ''}"
+            how = f"batch {batch}, {rows} rows, {cores} core{'s' if cores > 1 else ''}"
             million = prices.instance_hour[kind] / 3600 / deployed.plans_per_second(kind, loop) * 1e6
             yield Way(kind, how, deployed.busy_ms(loop), deployed.p99_ms(loop), million)
 

@@ -2,7 +2,8 @@
 
 Its parts: schemathesis; 500 fresh connections a second; every attack at once, while replicas are killed and stopped,
 and the model is reloaded; what others notice of callers whose questions cost most, and of the same callers where they
-attack a server that does nothing as often (`control.py`); SIGTERM during the attacks. A process of its own asks for the
+attack a server that does nothing as often (`control.py`); what eight callers notice of eight hostile ones through what
+all share (`crossfire.py`); SIGTERM during the attacks. A process of its own asks for the
 service's health all the while, each time on a fresh connection, because this program's own loop would delay it. The
 attackers yield a core to the service, as they would not be on its machine: at its own priority they would measure how
 the kernel shares two cores among four.
@@ -29,7 +30,7 @@ import uvloop
 from benchmarks.machine import describe_machine, processor_time
 from benchmarks.questions import own_questions
 from rehearsal.load.server import Server, serving
-from rehearsal.siege import bystanders, fresh, stopping
+from rehearsal.siege import bystanders, crossfire, fresh, stopping
 from rehearsal.siege.attacks import Attack, Tally
 from rehearsal.siege.control import control_server
 from rehearsal.siege.costly import ATTACKS
@@ -197,6 +198,7 @@ def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> li
     if not shared and result["stolen_share"] > _STOLEN:
         found.append(f"void: the hypervisor gave {result['stolen_share']:.0%} of this machine's time to others")
     found += bystanders.given_way(result["bystanders"], shared=shared) + stopping.given_way(result["stops"])
+    found += crossfire.given_way(result["crossfire"], shared=shared)
     judged = "p99_ms" if shared else "worst_ms"
     found += [f"{path}: {asked[judged]} ms" for path, asked in health.items() if asked[judged] > _HEALTH_MS]
     found += [] if shared else fresh.given_way(result["fresh"])
@@ -227,6 +229,7 @@ def main() -> int:
             result["bystanders"] = others.beside_costly_callers(arguments.seconds / 6)
             if is_long and not arguments.shared:
                 result["bystanders"]["each"] = others.beside_each(arguments.seconds)
+        result["crossfire"] = crossfire.run(_ENVIRONMENT, arguments.module, arguments.seconds)
         result["stops"] = stopping.stop_during_attacks(environment, arguments.module, each=is_long)
     stolen, ticks = (after - before for after, before in zip(processor_time(), (stolen, ticks), strict=True))
     result |= {

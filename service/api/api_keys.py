@@ -39,7 +39,10 @@ class Caller:
 
 
 class ApiKeys:
-    """Callers by their tokens' digests. A changed file is read again; an invalid one changes nothing."""
+    """Callers by their tokens' digests. A changed file is read again; one that is invalid or empty changes nothing.
+
+    It is read once it has stayed the same between two checks: a file that is written in place is empty and then torn.
+    """
 
     def __init__(self, lines: str, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         """Read the tokens. Raises ApiKeysError."""
@@ -49,7 +52,7 @@ class ApiKeys:
         self._clock = clock
         self._looked = clock()
         try:
-            self._stamp = _stamp(path) if path else None
+            self._judged = self._seen = _stamp(path) if path else None
             self._read = parse_tokens(path.read_text(encoding="utf-8"), str(path)) if path else {}
         except OSError as error:
             raise ApiKeysError(f"PEAKPLAN_API_KEYS_FILE={path}: {error.strerror}") from error
@@ -72,11 +75,16 @@ class ApiKeys:
         if self._path is None or self._clock() - self._looked < _LOOK_SECONDS:
             return
         self._looked = self._clock()
+        stamp = _stamp(self._path)
+        is_settled, self._seen = stamp == self._seen, stamp
+        if stamp == self._judged or not is_settled:
+            return
+        self._judged = stamp
         try:
-            if (stamp := _stamp(self._path)) != self._stamp:
-                self._read = parse_tokens(self._path.read_text(encoding="utf-8"), str(self._path))
-                self._stamp = stamp
-                logger.info("tokens read again", extra={"count": len(self._read)})
+            if not (lines := self._path.read_text(encoding="utf-8")).strip():
+                raise ApiKeysError(f"{self._path} is empty; a comment (#) alone would lock all callers out")
+            self._read = parse_tokens(lines, str(self._path))
+            logger.info("tokens read again", extra={"count": len(self._read)})
         except (OSError, ValueError) as error:
             reason = str(error) if isinstance(error, ApiKeysError) else type(error).__name__
             logger.error("tokens not read: the old ones stay", extra={"reason": reason})
@@ -104,9 +112,12 @@ def parse_tokens(lines: str, source: str) -> dict[str, Caller]:
     return callers
 
 
-def _stamp(path: Path) -> tuple[int, int, int]:
-    """Return a value that changes when the file does, also when another file takes its name."""
-    status = os.stat(path)
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return a value that changes when the file does, also when another file takes its name; None without a file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 

@@ -18,7 +18,7 @@ from service.api.batches import router as batches_router
 from service.api.callers import Callers
 from service.api.experiment import ANSWER_HEADER, SHOPPER_HEADER, Experiment
 from service.api.fast_lane import FastLane
-from service.api.hosts import AllowedHosts
+from service.api.hosts import AllowedHosts, RefusedOrigins
 from service.api.keeping import event_keeper, experiment, outcome_log
 from service.api.middleware import JsonBody, RequestContext
 from service.api.observation import OUTCOMES_PATH, PLAN_PATH, Observer
@@ -136,12 +136,19 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     request_ids = RequestIds(secret, cell=settings.cell)
     sessions = Sessions(secret, settings.outcomes.salt_days)
     trial = experiment(settings.experiment, sessions, shops.of_arms)
+    folder = settings.shop_dir and settings.shop_dir.absolute()
+    url = settings.shop_url if folder else settings.sample_shop_url
+    shop = SampleShop(settings.cache_dir, is_on=settings.sample_shop, url=url, folder=folder)
     return Services(
         pool=pool,
         planner=caching,
         batches=batches,
         batch_places=Places(pool.replica_count),
-        readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
+        readiness=Readiness(
+            *(pool, planner, drain, settings.readiness_ttl_seconds),
+            settings.queue.min_replicas,
+            settings.queue.lost_replica_seconds,
+        ),
         drain=drain,
         load_shedder=LoadShedder(settings.queue.backlog_ms / 1000, most_bytes=settings.http.max_memory_mb * 2**20),
         metrics=metrics,
@@ -149,7 +156,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         reloader=Reloader(
             pool,
             lambda: source or settings_source(settings),
-            partial(_read_model, settings, planner, router, trial),
+            partial(_read_model, settings, planner, router, trial, shop),
             partial(replica_engine, settings),
         ),
         deadline_ms=settings.deadline_ms,
@@ -161,7 +168,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         events=event_keeper(settings.outcomes, sessions, request_ids, metrics),
         experiment=trial,
         request_ids=request_ids,
-        shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop, url=settings.sample_shop_url),
+        shop=shop,
     )
 
 
@@ -182,7 +189,9 @@ def _batch_planner(
     return CachingPlanner(planner, lambda: pool.version, BorrowedPlanCache(memory), None, refusal, router)
 
 
-def _read_model(settings: Settings, planner: Planner, router: Router, trial: Experiment | None) -> Callable[[], None]:
+def _read_model(
+    settings: Settings, planner: Planner, router: Router, trial: Experiment | None, shop: SampleShop
+) -> Callable[[], None]:
     """Read what planning must know of the settings' model; what is returned makes it known. Raises EngineError."""
     vocabulary, scorer = settings_vocabulary(settings), settings_scorer(settings)
     shops = Shops.load(settings)
@@ -190,6 +199,7 @@ def _read_model(settings: Settings, planner: Planner, router: Router, trial: Exp
     def adopt() -> None:
         planner.vocabulary, router.scorer = vocabulary, scorer
         shops.use()
+        shop.renew()
         if trial is not None:
             trial.shops = shops.of_arms
 
@@ -264,9 +274,8 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         local=LOCAL_PATHS,
     )
     allowed = settings.http.allowed_origins
-    hosts = AllowedHosts(
-        _with_cors(access, allowed) if allowed else access, settings.http.host_names, bound_to=settings.host
-    )
+    origins = RefusedOrigins(_with_cors(access, allowed) if allowed else access, allowed)
+    hosts = AllowedHosts(origins, settings.http.host_names, bound_to=settings.host)
     routes = (*api.routes, *(route for each in routers for route in each.routes))
     paths = {route.path for route in routes if isinstance(route, Route)}
     return RequestContext(hosts, services.observer, services.drain, services.request_ids, paths=paths)

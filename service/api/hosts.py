@@ -6,12 +6,17 @@ choose.
 """
 
 import ipaddress
+import logging
 from collections.abc import Collection
 
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.api.problems import problem_response
 
+logger = logging.getLogger(__name__)
+_MOST_TOLD = 20  # origins that the log names: anybody may send one
+_MOST_CHARACTERS = 200
 _LOCAL_NAME = "localhost"
 _USUAL = {_LOCAL_NAME, "127.0.0.1", "::1"}  # are not parsed at every request
 
@@ -37,6 +42,27 @@ class AllowedHosts:
             return True
         name = _without_port(host.decode("latin-1").lower())
         return name in self._names or (self._local and is_loopback(name))
+
+
+class RefusedOrigins:
+    """Middleware that logs each origin whose pages are refused, and the setting that would let them in."""
+
+    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
+        self._app = app
+        self._allowed = frozenset(allowed)
+        self._told: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "OPTIONS":  # a browser asks before a page may
+            self._tell(Headers(scope=scope).get("origin", "")[:_MOST_CHARACTERS])
+        await self._app(scope, receive, send)
+
+    def _tell(self, origin: str) -> None:
+        if not origin or self._allowed & {origin, "*"} or origin in self._told or len(self._told) >= _MOST_TOLD:
+            return
+        self._told.add(origin)
+        told = {"origin": origin, "reason": "PEAKPLAN_CORS_ORIGINS does not name it: its pages may not ask"}
+        logger.warning("origin_refused", extra=told)
 
 
 def is_loopback(name: str) -> bool:

@@ -42,7 +42,7 @@ class PlanRequest(BaseModel):
         description="The newest thing the shopper wrote.",
         json_schema_extra={"pattern": _VISIBLE},
     )
-    history: list[str] = Field(
+    history: list[Annotated[str, Field(min_length=0)]] = Field(  # a constraint has lone surrogates refused
         default_factory=list,
         description=(
             f"What they wrote before, newest last. A conversation may go on: the newest {MAX_HISTORY} messages count, "

@@ -30,13 +30,21 @@ class Readiness:
     """Tells why the service is not ready, or None, at once. A recent success counts: a busy service runs no probes."""
 
     def __init__(
-        self, pool: ReplicaPool, planner: Planner, drain: Drain, fresh_seconds: float, min_replicas: int = 1
+        self,
+        pool: ReplicaPool,
+        planner: Planner,
+        drain: Drain,
+        fresh_seconds: float,
+        min_replicas: int = 1,
+        lost_seconds: float = 0,
     ) -> None:
+        """Be not ready with fewer replicas, or with one that has not come up again for `lost_seconds` (0: whatever)."""
         self._pool = pool
         self._planner = planner
         self._drain = drain
         self._fresh_seconds = fresh_seconds
         self._min_replicas = min_replicas
+        self._lost_seconds = lost_seconds or math.inf
         self._proving: asyncio.Task[str | None] | None = None
         self._asked = -math.inf
         self._last_failure: str | None = (
@@ -57,6 +65,11 @@ class Readiness:
         if not proving.done():
             return self._known_reason() or self._last_failure
         return proving.result() or self._known_reason()
+
+    async def prove_once(self, seconds: float) -> None:
+        """Wait for a first trial plan, so long at most; where no replica is up there is none to wait for."""
+        if self._known_reason() is None:
+            await asyncio.wait({self._prove()}, timeout=seconds)
 
     async def watch(self) -> None:
         """Keep the proof fresh while somebody asks for it, until cancelled: a plan may take longer than an answer."""
@@ -91,6 +104,10 @@ class Readiness:
         if usable < self._min_replicas:
             missing = f"only {usable} of {self._pool.replica_count} replicas are up, and {self._min_replicas} must be"
             return f"{missing}: {self._pool.why_down}"
+        if (lost := self._pool.down_seconds) >= self._lost_seconds:
+            return (
+                f"a replica has not come up again for {lost:.0f} s, this host must be replaced: {self._pool.why_down}"
+            )
         return None
 
     def _age(self) -> float:

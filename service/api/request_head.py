@@ -6,6 +6,7 @@ from collections.abc import Iterable
 _LONGEST_LENGTH = 18  # digits of a Content-Length
 _LENGTH = re.compile(rb"[0-9]{1,%d}" % _LONGEST_LENGTH)
 _HOST = re.compile(rb"[\w.:%~\[\]-]*")  # a name or an address, and a port
+_AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")  # of a target that is a whole address
 
 
 def objection_to_head(
@@ -31,6 +32,8 @@ def objection_to_head(
         return 400, "A body comes as it is or chunked, in HTTP/1.1, and in no other coding."
     if (hosts or version == "1.1") and not (len(hosts) == 1 and _HOST.fullmatch(hosts[0])):
         return 400, "A request names its Host once."
+    if (named := _AUTHORITY.match(url)) and [named[1].lower()] != [host.lower() for host in hosts]:
+        return 400, "A request's address and its Host name the same host."
     if not _LENGTH.fullmatch(length):
         return 400, f"A Content-Length is a number of at most {_LONGEST_LENGTH} digits."
     if int(length) > max_body_bytes:

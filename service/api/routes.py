@@ -190,7 +190,7 @@ async def vocabulary(use: Use) -> Response:
 
 @router.post(SHOP_PATH, include_in_schema=False)  # for the page alone
 async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response:
-    """Search the sample shop with a question's plan and, beside it, with the shopper's own words."""
+    """Search the shop with a question's plan and, beside it, with the shopper's own words."""
     if "charge" in (state := request.scope["state"]):
         state["charge"](len(await request.body()) // _ORDINARY_PLAN_BYTES)
     try:

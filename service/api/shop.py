@@ -1,6 +1,7 @@
-"""The sample shop: searched with a question's plan and, beside it, with the shopper's words alone.
+"""The shop: searched with a question's plan and, beside it, with the shopper's words alone.
 
-The shop is the client package's. Where the package or its catalogue is missing, the answer says so.
+It has the products of the shop folder that is set, or else those of the client package's sample catalogue. Where the
+package is missing, the answer says so.
 """
 
 import asyncio
@@ -38,13 +39,14 @@ class ShopRequest(BaseModel):
 
 
 class Hit(BaseModel):
-    """A product that was found; `price` in US dollars."""
+    """A product that was found; `price` is null where its catalogue has none."""
 
     model_config = ConfigDict(from_attributes=True)
 
     id: str
     name: str
-    price: float
+    price: float | None
+    currency: str
     category: str
     snippet: str
 
@@ -121,13 +123,16 @@ class More(BaseModel):
 
 
 class SampleShop:
-    """The sample shop of the client package, opened by the first search; it searches for one caller at a time.
+    """The shop folder's products, or without one the sample shop; it searches for one caller at a time.
 
-    Only so many may wait for their turn: it is a demonstration beside the planner.
+    Only so many may wait for their turn: it stands beside the planner.
     """
 
-    def __init__(self, cache_dir: Path, *, is_on: bool = True, url: SecretStr | None = None) -> None:
-        self._cache_dir, self._url = cache_dir, url
+    def __init__(
+        self, cache_dir: Path, *, is_on: bool = True, url: SecretStr | None = None, folder: Path | None = None
+    ) -> None:
+        """`url` is a PostgreSQL with the folder's table, or with the sample shop where there is no `folder`."""
+        self._cache_dir, self._url, self._folder = cache_dir, url, folder
         self._is_on = is_on
         self._turn = asyncio.Lock()
         self._inside = 0
@@ -139,6 +144,10 @@ class SampleShop:
         if self._is_on:
             with contextlib.suppress(_NoAnswerError):  # the first search says why
                 await self._opened()
+
+    def renew(self) -> None:
+        """Open the shop anew at the next search: its folder has been learnt again."""
+        self._shop = None
 
     async def close(self) -> None:
         """Give back what the shop keeps between searches."""
@@ -165,7 +174,7 @@ class SampleShop:
             async with asyncio.timeout(OPTIONS_SECONDS):
                 findings, first = await self._in_turn(lambda stop: self._find(question, plan, end, stop))
         except TimeoutError:
-            yield Options(reason=f"The sample shop did not answer within {OPTIONS_SECONDS:g} s. Ask again.")
+            yield Options(reason=f"The shop did not answer within {OPTIONS_SECONDS:g} s. Ask again.")
         except CapacityError as error:
             yield Options(reason=f"Not now: {error}. Ask again.")
         except _NoAnswerError as error:
@@ -209,9 +218,9 @@ class SampleShop:
     async def _in_turn(self, work: Callable[[threading.Event], T]) -> T:
         """Do work in a thread once it is its turn. Raises CapacityError where too many wait, _NoAnswerError."""
         if not self._is_on:
-            raise _NoAnswerError("There is no sample shop here: PEAKPLAN_SAMPLE_SHOP turns it on.")
+            raise _NoAnswerError("No shop is searched here: PEAKPLAN_SAMPLE_SHOP turns it on.")
         if self._inside >= _MOST_INSIDE:
-            raise CapacityError("others search the sample shop", "capacity")
+            raise CapacityError("others search the shop", "capacity")
         self._inside += 1
         search = _Search(work)
         working = asyncio.create_task(self._run(search))
@@ -246,7 +255,10 @@ class SampleShop:
     def _open(self) -> Any:
         def opened(_: Any) -> Any:
             shop = import_module("peakplan_client.shop").Shop
-            return shop.open(self._cache_dir) if self._url is None else shop.connect(self._url.get_secret_value())
+            url = None if self._url is None else self._url.get_secret_value()
+            if self._folder is not None:
+                return shop.of_folder(self._folder, url)
+            return shop.open(self._cache_dir) if url is None else shop.connect(url)
 
         return self._asked("", opened)
 
@@ -260,7 +272,7 @@ class SampleShop:
         try:
             errors = import_module("peakplan_client.errors")
         except ImportError:
-            words = "There is no sample shop here: the client package (clients/) is not installed."
+            words = "There is no shop here: the client package (clients/) is not installed."
             raise _NoAnswerError(words) from None
         try:
             return work(self._shop)
@@ -268,7 +280,7 @@ class SampleShop:
             raise _NoAnswerError(str(error)) from error
         except Exception as fault:  # a bug of ours, or of SQLite's, at this plan
             tell_fault(question, fault)
-            raise _NoAnswerError("The sample shop failed at this search: the log has more.", is_fault=True) from fault
+            raise _NoAnswerError("The shop failed at this search: the log has more.", is_fault=True) from fault
 
 
 def _drafted(by_plan: list[Hit], by_words: list[Hit], *, seed: str) -> list[Drafted]:

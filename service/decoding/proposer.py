@@ -46,6 +46,22 @@ class NoProposer:
 NO_PROPOSER = NoProposer()
 
 
+class ChainProposer:
+    """Keeps of another proposer's draft one chain, for a target that reads no branches."""
+
+    def __init__(self, then: Proposer) -> None:
+        self._then = then
+
+    @property
+    def draft_forwards(self) -> int:
+        return self._then.draft_forwards
+
+    def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
+        """Let it draft without regard to the target's room, which branches that are dropped would take."""
+        self._then.propose(tree, grammar, Budget(budget.deepest, tree.run + MOST_DRAFTED_NODES))
+        tree.keep_chain(budget.most_nodes)
+
+
 class Guess:
     """Context manager that adds a token below `parent`, with the tokens that the grammar forces after it.
 

@@ -71,6 +71,21 @@ class TokenTree:
         child = next(iter(self._children.get(node, {}).values()), None)
         return child if child in self.forced else None
 
+    def keep_chain(self, most_nodes: int) -> None:
+        """Drop all drafted nodes but each one's first child, from the root on, and those beyond `most_nodes`."""
+        chain, node = [self.root], self.root
+        while (child := next(iter(self._children.get(node, {}).values()), None)) is not None:
+            node = child
+            chain.append(node)
+        chain = chain[: most_nodes - self.run + 1]
+        drafted = [(self.tokens[node], node in self.forced) for node in chain[1:]]
+        legal = {self.root + depth: self.legal[node] for depth, node in enumerate(chain) if node in self.legal}
+        for nodes in (self.tokens, self.parents, self.depths):
+            del nodes[self.run :]
+        self.forced, self.legal, self._children = set(), legal, {}
+        for token, forced in drafted:
+            self.add(len(self.tokens) - 1, token, forced=forced)
+
     def tensors(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return tokens [N], positions [N], and the mask [N, N], which is None for a chain."""
         is_chain = self.depths[-1] == len(self.depths) - 1

@@ -106,6 +106,11 @@ class ReplicaPool:
         return next((slot.why_down for slot in self._slots if not slot.usable), "")
 
     @property
+    def down_seconds(self) -> float:
+        """How long the replica has been down that has been down longest."""
+        return max(slot.down_seconds for slot in self._slots)
+
+    @property
     def outstanding(self) -> int:
         """Number of requests that wait for a replica or have one."""
         return self._admission.waiting + sum(slot.busy for slot in self._slots)

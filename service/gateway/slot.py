@@ -41,6 +41,7 @@ class Slot:
         self._failures = 0
         self._leaving = False
         self.why_down = ""  # since it was lost last
+        self._down_since = math.inf
 
     @property
     def usable(self) -> bool:
@@ -55,6 +56,11 @@ class Slot:
     def request(self) -> QueuedRequest | None:
         """The request that holds it."""
         return self._request
+
+    @property
+    def down_seconds(self) -> float:
+        """How long restarts have failed; 0 of one that is up."""
+        return max(0.0, time.monotonic() - self._down_since)
 
     def take(self, request: QueuedRequest) -> None:
         self._request = request
@@ -97,6 +103,7 @@ class Slot:
         while True:
             started = time.monotonic()
             self.why_down = await self._until_lost()
+            self._down_since = time.monotonic()
             on_down()
             lived = time.monotonic() - started
             backoff = MIN_BACKOFF if lived > _STABLE_SECONDS else min(backoff * 2, _MAX_BACKOFF)
@@ -111,6 +118,7 @@ class Slot:
                     backoff = min(backoff * 2, _MAX_BACKOFF)
                     fields = {"reason": self.why_down, "backoff_seconds": backoff}
                     logger.error("replica restart failed", extra=fields)
+            self._down_since = math.inf
             logger.info("replica up again")
             on_up(self)
 

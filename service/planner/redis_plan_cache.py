@@ -2,8 +2,9 @@
 
 A slow or dead server must cost a request next to nothing. So all reads of one event-loop iteration are sent as one MGET
 over one connection; a read that exceeds `timeout` is abandoned, and after one failure there are no reads until a
-background probe has been answered in time. Nothing waits for writes. Whatever the server answers is a miss at worst:
-entries are checked against their question (`caching.py`) and, given a secret, for our signature.
+background probe has been answered in time. Nothing waits for writes. All requests wait while an answer is parsed, so it
+is read to a bound; a longer one ends the connection. Whatever the server answers is a miss at worst: entries are
+checked against their question (`caching.py`) and, given a secret, for our signature.
 """
 
 import asyncio
@@ -12,8 +13,9 @@ import hmac
 import json
 import logging
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from redis._parsers import _AsyncRESP2Parser  # redis-py has no bound of its own, and its parsers no public name
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -27,9 +29,38 @@ T = TypeVar("T")
 _PREFIX = "peakplan:"
 _MAX_VALUE_BYTES = 8192
 _MAX_UNWRITTEN = 1000
+_MOST_KEYS = 256  # of one MGET
+_MOST_PARTS = 2 * _MOST_KEYS  # of an answer, each a line
+_MOST_BYTES = 2 * _MOST_KEYS * _MAX_VALUE_BYTES  # of an answer
 _PARTS = 3  # of an entry without a meaning
 _CONNECT_SECONDS = 0.5  # connecting is off every request's path
 _MIN_PAUSE, _MAX_PAUSE = 0.1, 2.0  # between probes of a failing server
+
+
+class OversizedAnswerError(Exception):
+    """Raised where a server answers more than it can have been asked for."""
+
+
+class _BoundedParser(_AsyncRESP2Parser):
+    """Parses answers of a bounded number of parts and bytes."""
+
+    async def read_response(self, *given: Any, **more: Any) -> Any:
+        self._parts = self._bytes = 0
+        return await super().read_response(*given, **more)
+
+    async def _readline(self) -> Any:
+        self._parts += 1
+        self._check()
+        return await super()._readline()
+
+    async def _read(self, length: int) -> Any:
+        self._bytes += length
+        self._check()
+        return await super()._read(length)
+
+    def _check(self) -> None:
+        if self._parts > _MOST_PARTS or self._bytes > _MOST_BYTES:
+            raise OversizedAnswerError
 
 
 class RedisPlanCache:
@@ -115,12 +146,14 @@ class RedisPlanCache:
         while True:
             await self._wake_reader.wait()
             self._wake_reader.clear()
-            keys = list(self._asked)
+            keys = list(self._asked)[:_MOST_KEYS]
             # A busy event loop must not count as a slow server: requests are sent in time, and the connection is
             # dropped later.
             values = await _within(4 * self._timeout, self._reads.mget([_PREFIX + key for key in keys]))
             found = {key: self._decode(key, value) for key, value in zip(keys, values, strict=True)}
             self._answer_all(found, keys)
+            if self._asked:
+                self._wake_reader.set()
 
     async def _write(self) -> None:
         while True:
@@ -167,7 +200,7 @@ class RedisPlanCache:
 
 def _client(url: str, credentials: CredentialProvider | None) -> "Redis":
     """Return a client with one connection and no retries: a second attempt is left to the next probe."""
-    return Redis.from_url(
+    client = Redis.from_url(
         url,
         max_connections=1,
         socket_connect_timeout=_CONNECT_SECONDS,
@@ -175,7 +208,12 @@ def _client(url: str, credentials: CredentialProvider | None) -> "Redis":
         health_check_interval=0,
         client_name="peakplan",
         credential_provider=credentials,
+        parser_class=_BoundedParser,
+        protocol=2,
     )
+    if client.connection_pool.connection_kwargs["protocol"] != 2:
+        raise ValueError("the address of a Redis server must not ask for another protocol than 2, which is parsed here")
+    return client
 
 
 async def _within(seconds: float, work: Awaitable[T]) -> T:

@@ -115,7 +115,14 @@ class Settings(BaseSettings):
         default=None,
         description="the shop folder whose words are read, as `peakplan shop learn` wrote it (docs/shop.md)",
     )
-    sample_shop: bool = Field(default=True, description="let the web page search a sample catalogue")
+    shop_url: SecretStr | None = Field(
+        default=None,
+        description="postgresql://... that has the table of the folder's mapping, searched instead of products.sqlite",
+    )
+    sample_shop: bool = Field(
+        default=True,
+        description="let the page and /answer search the shop folder's products, without one a sample catalogue",
+    )
     sample_shop_url: SecretStr | None = Field(
         default=None,
         description="postgresql://... of a sample catalogue that hosts share, instead of one in SQLite on each",

@@ -35,6 +35,12 @@ class QueueSettings(BaseModel):
         default=GRACE_SECONDS, gt=0, le=60, description="how long a cancelled replica may take to become free"
     )
     min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer replicas up, the service is not ready")
+    lost_replica_seconds: float = Field(
+        default=0,
+        ge=0,
+        le=86400,
+        description="with a replica down for longer, the service is not ready, so that its host is replaced; 0: never",
+    )
     backlog_ms: int = Field(
         default=100, ge=10, le=2000, description="backlog of the gateway itself above which it answers 503"
     )

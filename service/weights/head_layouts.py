@@ -16,13 +16,14 @@ the base's is written for each: FasterDecoding (`strict=False`) and NxDI otherwi
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -119,7 +120,7 @@ _FILES = (
     "medusa_lm_head.pt",
     "model.safetensors",
 )
-_COMBINED = "medusa_head."  # prefix in a whole FasterDecoding model, which keeps its heads beside its own weights
+COMBINED = "medusa_head."  # prefix in a whole FasterDecoding model, which keeps its heads beside its own weights
 
 
 @dataclass(frozen=True)
@@ -170,8 +171,10 @@ def read_heads(path: Path, lm_head: Tensor) -> Found:
     `lm_head` [V, H] is the base's: heads must fit it, and LM heads that equal it to the last bit are not kept twice.
     Raises LayoutError for tensors that are missing, unexpected, of another shape or unreadable.
     """
-    file = _file_of(path)
+    file, *more = _files_of(path)
     tensors = load_tensors(file)
+    for shard in more:
+        tensors |= {name: tensor for name, tensor in load_tensors(shard).items() if name.startswith(COMBINED)}
     layout, tensors = _recognise(tensors, file)
     config = _config_beside(file)
     heads = _vllm_heads(tensors, layout, config, file) if layout.name == "vllm" else _heads(tensors, layout, file)
@@ -183,19 +186,46 @@ def read_heads(path: Path, lm_head: Tensor) -> Found:
     return Found(heads.sharing(lm_head), file, layout, notes)
 
 
-def _file_of(path: Path) -> Path:
+def _files_of(path: Path) -> list[Path]:
+    """Return the file of heads, or the shards of a whole model that hold some."""
     if path.is_file():
-        return path
-    found = next((path / name for name in _FILES if (path / name).is_file()), None)
-    if found is None:
-        raise LayoutError(f"{path} holds no Medusa heads. A file of heads is called one of {', '.join(_FILES)}")
+        return [path]
+    found = [path / name for name in _FILES if (path / name).is_file()][:1] or combined_files(path)
+    if not found:
+        raise LayoutError(
+            f"{path} holds no Medusa heads. A file of heads is called one of {', '.join(_FILES)}, or they stand in a "
+            f"model's own files as {COMBINED}0.0.linear.weight"
+        )
     return found
+
+
+def combined_files(folder: Path) -> list[Path]:
+    """Return the files of a whole model that hold its Medusa heads; [] where there are none, or they cannot be read."""
+    with suppress(OSError, ValueError, SafetensorError, LayoutError):  # whoever reads the weights says what is wrong
+        return _combined_files(folder)
+    return []
+
+
+def _combined_files(folder: Path) -> list[Path]:
+    for index in (folder / "model.safetensors.index.json", folder / "pytorch_model.bin.index.json"):
+        if index.is_file():
+            places: dict[str, str] = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {})
+            return [folder / file for file in sorted({places[name] for name in places if name.startswith(COMBINED)})]
+    if (whole := folder / "model.safetensors").is_file():
+        with safe_open(whole, framework="pt") as tensors:
+            names: list[str] = tensors.keys()
+            return [whole] if any(name.startswith(COMBINED) for name in names) else []
+    pickled = folder / "pytorch_model.bin"
+    return [pickled] if pickled.is_file() and any(name.startswith(COMBINED) for name in load_tensors(pickled)) else []
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
     """Load a file's tensors. Raises LayoutError; torch refuses a pickle that would run code."""
     try:
-        loaded: Any = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
+        if file.suffix == ".safetensors":
+            loaded: Any = load_file(file)
+        else:
+            loaded = torch.load(file, "cpu", weights_only=True, mmap=_is_zip(file))
     except (SafetensorError, UnpicklingError, OSError, RuntimeError, EOFError) as error:
         raise LayoutError(
             f"{file} cannot be read as tensors: {(str(error) or 'it is cut short').splitlines()[0]}"
@@ -205,10 +235,16 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     return loaded
 
 
+def _is_zip(file: Path) -> bool:
+    """Tell torch's newer format, whose tensors may stay in the file until they are read."""
+    with file.open("rb") as content:
+        return content.read(2) == b"PK"
+
+
 def _recognise(tensors: dict[str, Tensor], file: Path) -> tuple[Layout, dict[str, Tensor]]:
     """Return the layout that has these names, and the tensors that belong to heads."""
-    if any(name.startswith(_COMBINED) for name in tensors):
-        tensors = {name.removeprefix(_COMBINED): t for name, t in tensors.items() if name.startswith(_COMBINED)}
+    if any(name.startswith(COMBINED) for name in tensors):
+        tensors = {name.removeprefix(COMBINED): t for name, t in tensors.items() if name.startswith(COMBINED)}
     tensors = {name.removeprefix("medusa_heads."): tensor for name, tensor in tensors.items()}  # as vLLM does
     for name, pattern in (("nxdi", r"medusa_head_\d+\."), ("vllm", r"blocks\.\d+\."), ("fasterdecoding", r"\d+\.")):
         if any(re.match(pattern, key) for key in tensors):

@@ -7,6 +7,7 @@ answers, is refused here, and the folder appears whole or not at all.
 
 import json
 import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from service.weights.eagle_head import FOLDER, check_eagle_head, copy_eagle_head
 from service.weights.head_layouts import PEAKPLAN, Found, read_heads, write_heads
 from service.weights.head_weights import LayoutError
 from service.weights.model_card import BASE_FOLDER, ModelCard, ModelFolderError
+from service.weights.published import as_safetensors, has_heads
 from service.weights.self_contained import appearing, copy_base
 from service.weights.tokenizer_file import read_tokenizer
 
@@ -56,6 +58,28 @@ def import_model(
     """
     if output.exists() and any(output.iterdir()):
         raise LayoutError(f"{output} is not empty; name a new folder with OUTPUT=")
+    if heads is None and has_heads(checkpoint):
+        heads = checkpoint
+    with tempfile.TemporaryDirectory(dir=_existing(output.parent), prefix=".checkpoint-") as scratch:
+        base = as_safetensors(checkpoint, Path(scratch) / checkpoint.resolve().name)
+        return _import(base, output, heads, name, tree, eagle, beside)
+
+
+def _existing(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _import(
+    checkpoint: Path,
+    output: Path,
+    heads: Path | None,
+    name: str,
+    tree: Path | None,
+    eagle: Path | None,
+    beside: Mapping[str, Path],
+) -> Imported:
+    """Do so for a checkpoint in safetensors that holds no heads."""
     config = read_config(checkpoint)
     check_shapes(read_shapes(checkpoint), config, checkpoint)
     bos, eos = special_tokens(checkpoint, config.vocab_size)
@@ -72,6 +96,11 @@ def import_model(
         check_eagle_head(eagle, config)
     choices = _choices(tree, found) if found is not None else []
     notes = list(found.notes) if found else ["no Medusa heads: serve it with PEAKPLAN_STRATEGY=autoregressive"]
+    if other_ends := _special_tokens(checkpoint, "eos_token_id", _tokenizer(checkpoint, config.vocab_size))[1:]:
+        notes.append(
+            f"it names several end tokens: plans end as their grammar says, by {eos} where a token must, and "
+            f"{', '.join(map(str, other_ends))} can never be decoded"
+        )
     if bos == eos:
         notes.append("it names no first token (bos_token_id): prompts begin with the end token")
     with appearing(output) as made:
@@ -111,24 +140,25 @@ def special_tokens(checkpoint: Path, vocab_size: int) -> tuple[int, int]:
     Raises LayoutError for a tokenizer that is missing or has more tokens than the model.
     """
     tokenizer = _tokenizer(checkpoint, vocab_size)
-    eos = _special_token(checkpoint, "eos_token_id", tokenizer)
-    if eos is None:
+    ends = _special_tokens(checkpoint, "eos_token_id", tokenizer)
+    if not ends:
         raise LayoutError(f"{checkpoint / 'config.json'} says no eos_token_id that its tokenizer has; add it there")
-    bos = _special_token(checkpoint, "bos_token_id", tokenizer)
-    return eos if bos is None else bos, eos
+    begins = _special_tokens(checkpoint, "bos_token_id", tokenizer) or ends
+    return begins[0], ends[0]
 
 
-def _special_token(checkpoint: Path, field: str, tokenizer: Tokenizer) -> int | None:
-    """Return a token id from config.json or generation_config.json, the first of several; None where there is none."""
+def _special_tokens(checkpoint: Path, field: str, tokenizer: Tokenizer) -> list[int]:
+    """Return token ids from config.json or generation_config.json, whichever names some first."""
     for name in ("config.json", "generation_config.json"):
         path = checkpoint / name
         value: Any = read_json(path).get(field) if path.is_file() else None
-        value = value[0] if isinstance(value, list) and value else value
-        if isinstance(value, int):
-            if tokenizer.id_to_token(value) is not None:
-                return value
-            raise LayoutError(f"{path} says {field} {value}, and {checkpoint / 'tokenizer.json'} has no such token")
-    return None
+        found = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, int)]
+        for each in found:
+            if tokenizer.id_to_token(each) is None:
+                raise LayoutError(f"{path} says {field} {each}, and {checkpoint / 'tokenizer.json'} has no such token")
+        if found:
+            return found
+    return []
 
 
 def _choices(tree: Path | None, found: Found) -> list[list[int]]:
@@ -139,6 +169,10 @@ def _choices(tree: Path | None, found: Found) -> list[list[int]]:
         return [choice for choice in _TREE_OF_HEADS if len(choice) <= found.heads.count]
     try:
         choices: Any = json.loads(path.read_text(encoding="utf-8"))
+        # A list may name leaves alone: its paths are the tree.
+        choices = [list(path) for path in sorted({tuple(c[:end]) for c in choices for end in range(1, len(c) + 1)})]
+        if not choices:
+            raise ValueError("it is empty: plain decoding needs no heads")
         MedusaTree.from_choices(choices, found.heads.count)
     except (OSError, ValueError, TypeError) as error:
         raise LayoutError(f"{path} is no tree for these heads: {error}") from error

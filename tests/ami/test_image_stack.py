@@ -43,7 +43,10 @@ def test_the_service_takes_the_settings_that_the_image_decides(
 
 
 def test_a_batch_is_compiled_and_run_by_replicas_of_the_gateway_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    changes = {"model.batch_size": 8, "model.speculation_length": 48, "model.context_buckets": [64, 384]}
+    changes = {
+        "model.batch_size": 8, "model.speculation_length": 48, "model.context_buckets": [64, 384],
+        "model.graph": "chain", "model.weight_layout": True, "model.device_rights": "memory",
+    }  # fmt: skip
     batched = dev_fleet(changes)
     (image,) = images(batched)
     told = component_parameters(batched, image)
@@ -61,6 +64,9 @@ def test_a_batch_is_compiled_and_run_by_replicas_of_the_gateway_s_own(monkeypatc
     assert (settings.engine, settings.batch_size) == ("neuron", 8)
     assert (compiled.batch_size, compiled.speculation_length, compiled.context_buckets) == (8, 48, "64,384")
     assert compiled.sequence_length == 576
+    assert (compiled.graph, compiled.weight_layout) == ("chain", True)
+    assert "PEAKPLAN_DEVICE_RIGHTS=memory" in told["SETTINGS"].split()
+    assert settings.queue.lost_replica_seconds == batched.model.lost_replica_seconds == 300
 
 
 def test_the_compiler_takes_the_fleet_s_model(told: dict[str, str], fleet: FleetSettings) -> None:

@@ -53,6 +53,33 @@ def test_the_container_gets_every_chip_and_no_rights(programs: Programs, host: P
     assert "--privileged" not in command
 
 
+@pytest.mark.parametrize(
+    ("rights", "options"),
+    [
+        ("none", "--cap-drop ALL --security-opt no-new-privileges --pids-limit"),
+        ("memory", "--cap-drop ALL --security-opt no-new-privileges --ulimit memlock=-1:-1 --pids-limit"),
+        (
+            "aws",
+            "--cap-drop ALL --cap-add SYS_ADMIN --cap-add IPC_LOCK --security-opt no-new-privileges --user 0 ",
+        ),
+    ],
+)
+def test_the_container_may_do_what_the_fleet_file_says(
+    programs: Programs, host: Path, rights: str, options: str
+) -> None:
+    (host / "etc/image.env").write_text(f"PEAKPLAN_DEVICE_RIGHTS={rights}\n", encoding="utf-8")
+    assert serve(programs, "start", host, chips=1).returncode == 0
+    assert options in started(programs)
+
+
+def test_rights_that_there_are_not_start_nothing(programs: Programs, host: Path) -> None:
+    (host / "etc/image.env").write_text("PEAKPLAN_DEVICE_RIGHTS=all\n", encoding="utf-8")
+    done = serve(programs, "start", host, chips=1)
+    assert done.returncode == 1
+    assert "PEAKPLAN_DEVICE_RIGHTS=all is none of none, memory, aws" in done.stderr
+    assert not programs.asked()
+
+
 def test_unless_it_was_baked_otherwise_every_core_has_a_replica(programs: Programs, host: Path) -> None:
     (host / "etc/image.env").write_text("PEAKPLAN_ENGINE=triton\n", encoding="utf-8")
     assert serve(programs, "start", host, chips=1).returncode == 0

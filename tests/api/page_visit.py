@@ -88,7 +88,7 @@ class Visit:
 
     @property
     def shop(self) -> Locator:
-        return self.page.get_by_role("region", name="What a sample shop finds")
+        return self.page.get_by_role("region", name="What the shop finds")
 
     @property
     def decoding(self) -> Locator:

@@ -62,21 +62,46 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
         fresh = tmp_path / "fresh"
         fresh.write_text(text, encoding="utf-8")
         os.replace(fresh, path)
-        clock.now += 2.0
+        look()
+
+    def look() -> None:
+        """Let the file stay as it is between two checks."""
+        for _ in range(2):
+            clock.now += 2.0
+            tokens.caller("Bearer any")
 
     rewrite(line("search", "new"))
     assert tokens.caller("Bearer new") == Caller("search")
     assert tokens.caller("Bearer old") is None
     with caplog.at_level(logging.ERROR):
-        rewrite("nonsense")
-        assert tokens.caller("Bearer new") == Caller("search")
+        for text in ("nonsense", "", "\n \n"):
+            rewrite(text)
+            assert tokens.caller("Bearer new") == Caller("search")
         path.unlink()
-        clock.now += 2.0
+        look()
+        look()
         assert tokens.caller("Bearer new") == Caller("search")
-    assert "the old ones stay" in caplog.text
-    rewrite("")
+    assert caplog.text.count("the old ones stay") == 4, "each once"
+    assert "is empty" in vars(caplog.records[1])["reason"]
+    rewrite("# nobody\n")
     assert tokens.caller("Bearer new") is None
     assert tokens.required
+
+
+def test_a_file_that_is_written_in_place_locks_nobody_out(tmp_path: Path) -> None:
+    path, clock = tmp_path / "tokens", Clock()
+    written = [line(name, name) for name in ("search", "mobile", "newer")]
+    path.write_text("".join(written[:2]), encoding="utf-8")
+    tokens = ApiKeys("", path, clock)
+    with path.open("w", encoding="utf-8") as file:
+        for text in ("", *written):
+            file.write(text)
+            file.flush()
+            clock.now += 2.0
+            assert tokens.caller("Bearer mobile")
+            assert tokens.caller("Bearer search")
+    clock.now += 2.0
+    assert tokens.caller("Bearer newer")
 
 
 def test_the_command_makes_a_token_and_its_line() -> None:

@@ -67,6 +67,8 @@ RAW_BODIES: list[tuple[bytes, int]] = [
     (b"[" * 15_000, 400),
     (b'{"a":' * 2500 + b"1" + b"}" * 2500, 400),
     (b'{"query": "\\ud800"}', 422),
+    (b'{"query": "x", "history": ["\\ud800"]}', 422),
+    (b'{"query": "x", "history": ["\\ud800", "1", "2", "3", "4", "5", "6", "7", "8"]}', 422),
     (b'{"query": "x", "\\ud800{0}": 1}', 422),
     (b'{"query": "x", "{error}": 1}', 422),
     (b'{"query": "x", "deadline_ms": NaN}', 422),

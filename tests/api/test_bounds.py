@@ -54,6 +54,7 @@ async def test_a_file_is_sent_in_pieces_to_so_many_readers_at_once(tmp_path: Pat
 async def test_few_searches_of_the_shop_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_end = threading.Event()
     shop = SampleShop(tmp_path)
+    monkeypatch.setattr(shop, "_open", object)  # which would download its products
     monkeypatch.setattr(shop, "_search", lambda _: may_end.wait() and ShopAnswer())
     inside = [asyncio.create_task(shop.search(ASKED)) for _ in range(8)]
     await settle()

@@ -47,7 +47,7 @@ async def number_of(port: int, name: str) -> float:
 async def test_a_request_that_is_turned_away_costs_no_application_and_is_counted(
     port: int, in_the_application: list[str]
 ) -> None:
-    head = HEAD + LENGTH + b"X-Request-Id: mine\r\n"
+    head = HEAD + LENGTH + b"X-Request-Id: mine\r\nX-Request-Id: another\r\n"  # the application reads the first
     answer = await exchange(port, head + LAST + BODY)
     assert answer.startswith(b"HTTP/1.1 503")
     problem = problem_of(answer)

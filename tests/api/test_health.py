@@ -5,6 +5,7 @@ import pytest
 from service.api.readiness import DeadlineWatch
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.gateway.pool import ReplicaPool
+from service.settings.groups import QueueSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine
 from tests.processes import PATIENCE
@@ -50,6 +51,26 @@ async def test_not_ready_while_every_replica_is_down() -> None:
         response = await client.get("/readyz")
     assert "no replica" in assert_problem(response, 503)["detail"]
     assert response.headers["retry-after"] == "1"
+
+
+async def test_not_ready_once_a_replica_stays_down_so_that_its_host_is_replaced() -> None:
+    stuck, well = FakeEngine("NeuronCore(s) not available: it"), FakeEngine()
+    for limit, status in ((0.05, 503), (0, 200)):
+        async with talking_to(
+            stuck, well, readiness_ttl_seconds=60, queue=QueueSettings(lost_replica_seconds=limit)
+        ) as client:
+            assert (await client.get("/readyz")).status_code == 200
+            stuck.start_failures = 100
+            stuck.fail()
+            async with asyncio.timeout(PATIENCE):
+                while limit and (await client.get("/readyz")).status_code == 200:
+                    await asyncio.sleep(0.01)
+            response = await client.get("/readyz")
+            assert response.status_code == status
+            stuck.start_failures = 0
+        if status == 503:
+            detail = assert_problem(response, 503)["detail"]
+            assert "this host must be replaced: NeuronCore(s) not available: it does not start" in detail
 
 
 class Slow(FakeEngine):

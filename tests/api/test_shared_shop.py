@@ -1,5 +1,6 @@
 """A sample shop in PostgreSQL: written whole, shared by hosts, searched through translations to PostgreSQL."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from peakplan_client import catalogue
 from peakplan_client.errors import CatalogueError, SearchTimeoutError
 from peakplan_client.mapping import CatalogueMapping
-from peakplan_client.shop import Shop
+from peakplan_client.shop import MAPPING, Shop
 
 from tests.api.client import talking_to
 from tests.postgresql_server import postgresql
@@ -68,11 +69,20 @@ async def test_hosts_answer_from_it_and_need_no_catalogue_of_their_own(
     assert [hit["id"] for hit in found["by_plan"]] == ["2", "3", "4"], "boots first; those for 120 are too dear"
     assert {hit["id"] for hit in found["by_words"]} == {"1", "2", "3", "4"}
     assert found["by_plan"][0] == {
-        "id": "2", "name": "Blue Suede Boots", "price": 60.0, "category": "footwear, boot",
+        "id": "2", "name": "Blue Suede Boots", "price": 60.0, "currency": "USD", "category": "footwear, boot",
         "snippet": "Not for dancing, in blue.",
     }  # fmt: skip
     assert found["reason"] is None
     assert not list(tmp_path.iterdir())
+
+
+def test_a_shop_folder_s_table_is_searched_there(database: str, tmp_path: Path) -> None:
+    roles = {"id": "id", "name": "title", "category": "category 1", "description": "description"}
+    (tmp_path / "mapping.yaml").write_bytes(MAPPING.read_bytes())
+    (tmp_path / "shop.json").write_text(json.dumps({"summary": {"roles": roles}}), encoding="utf-8")
+    with closing(Shop.of_folder(tmp_path, database)) as shop:
+        first = shop.search_plan(BOOTS, "red boots", timeout=PATIENCE).hits[0]
+    assert (first.id, first.name, first.category, first.currency) == ("2", "Blue Suede Boots", "footwear", "USD")
 
 
 def test_a_shop_that_has_not_got_it_names_what_comes_near(database: str) -> None:
@@ -101,7 +111,7 @@ def test_both_engines_let_the_same_products_through(database: str, tmp_path: Pat
 
 
 def test_a_database_without_the_table_says_what_writes_it(empty: str) -> None:
-    with pytest.raises(CatalogueError, match=r"no table products: `python -m .*` writes it"):
+    with pytest.raises(CatalogueError, match=r"no table products: for the sample shop `python -m .*` writes it"):
         Shop.connect(empty)
 
 
@@ -168,7 +178,7 @@ async def test_without_its_server_the_answer_says_so_and_names_no_address(tmp_pa
     async with talking_to(cache_dir=tmp_path, sample_shop_url=url) as client:
         answer: dict[str, Any] = (await client.post("/shop/search", json={"query": "boots", "plan": BOOTS})).json()
 
-    assert answer["reason"] == "The sample shop's PostgreSQL does not answer (OperationalError)."
+    assert answer["reason"] == "The shop's PostgreSQL does not answer (OperationalError)."
 
 
 def test_the_command_says_what_it_wrote_or_why_not(

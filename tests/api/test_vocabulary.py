@@ -134,8 +134,14 @@ async def test_the_page_explains_every_reason_of_a_plan_by_rule() -> None:
     assert set(re.findall(r"^  (\w+): ", reasons, re.MULTILINE)) == set(get_args(DegradedReason))
 
 
-async def test_a_page_that_may_not_call_is_told_which_setting_would_let_it() -> None:
+async def test_a_page_that_may_not_call_is_told_which_setting_would_let_it(caplog: pytest.LogCaptureFixture) -> None:
     asking = {"origin": SHOP, "access-control-request-method": "POST"}
+    async with talking_to(http={"cors_origins": "https://other.example"}) as client:
+        for _ in range(3):
+            assert (await client.options("/plan", headers=asking)).status_code == 400
+        await client.options("/plan", headers=asking | {"origin": "https://other.example"})
+    (told,) = [record for record in caplog.records if record.message == "origin_refused"]
+    assert (vars(told)["origin"], "PEAKPLAN_CORS_ORIGINS" in vars(told)["reason"]) == (SHOP, True)
     async with talking_to() as client:
         refused = assert_problem(await client.options("/plan", headers=asking), 405)
         assert "PEAKPLAN_CORS_ORIGINS" in refused["detail"]

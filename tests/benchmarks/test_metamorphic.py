@@ -6,9 +6,6 @@ import pytest
 
 from benchmarks.metamorphic import REMARKS, SETS, Head, changed, pairs, planner
 from service.planner.plan import Plan
-from service.planner.prompt import PlanTask
-from service.planner.question import Question
-from service.planner.vocabulary import shipped_vocabulary
 from service.settings.choices import SHIPPED_MODEL
 
 
@@ -44,30 +41,7 @@ def test_by_rule_who_thanks_or_tells_of_friends_changes_no_head() -> None:
     assert [pair.said for pair, _, _ in found if pair.kind in ("gratitude", "told", "greet", "sort")] == []
 
 
-def prompt(*said: str) -> str:
-    return PlanTask(Question.parse(said[-1], said[:-1]), shipped_vocabulary()).prompt
-
-
 @pytest.mark.parametrize("name", ["first", "fresh"])
 def test_by_rule_no_order_and_hardly_a_tail_changes_a_head(name: str) -> None:
     found = [pair for pair, _, _ in changed(name, planner(SHIPPED_MODEL, by_rule=True))]
     assert [pair.said for pair in found if pair.kind == "orders" or pair.said.endswith("if you have any left")] == []
-
-
-@pytest.mark.parametrize("said", ["Wool blanket, cheapest first", "under $80: wool blanket", "wool blanket, thanks!!"])
-def test_a_model_reads_a_wish_without_what_stands_around_it(said: str) -> None:
-    assert prompt(said) == " wool blanket\n"
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        ("does it come with free shipping",),
-        ("a kettle under 40 and a toaster under 30",),
-        ("thank you",),
-        ("hello there",),
-        ("office chair", "up to 250 is ok"),
-    ],
-)
-def test_a_model_reads_all_of_what_is_no_wish_with_a_tail(said: tuple[str, ...]) -> None:
-    assert prompt(*said) == "".join(f" {each}\n" for each in said)

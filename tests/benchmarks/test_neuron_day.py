@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,14 @@ def test_a_fleet_file_takes_what_was_measured_and_keeps_its_comments(name: str, 
     assert [line for line in text.splitlines() if "#" in line] == [line for line in written.splitlines() if "#" in line]
     assert yaml.safe_load(again)["model"] == yaml.safe_load(written)["model"] | {"strategy": "autoregressive"}
     assert fleet_text(again, settings) == written
+
+
+def test_chains_are_advised_as_what_they_are() -> None:
+    chain = replace(TREE, kind="chain", layout=True)
+    assert chain.name == f"{TREE.name}-chain-layout"
+    found = {"compile": {chain.name: COMPILED[TREE.name]}, "plans": {chain.name: PLANS[TREE.name]}}
+    settings = model_settings(found, chain, "medusa", "measured: make neuron-day")
+    assert (settings["graph"], settings["weight_layout"]) == ("chain", True)
 
 
 def test_a_fleet_file_without_a_model_is_not_guessed_at() -> None:
@@ -248,6 +257,28 @@ def test_the_day_comes_to_its_end_and_goes_on_where_it_was_broken_off(
 
     assert again.returncode == 0, again.stdout + again.stderr
     assert list(asked(tmp_path))[8:] == ["plans"]
+
+
+@pytest.mark.slow
+def test_where_no_tree_compiles_the_day_ends_with_a_chain_that_plans(
+    device: dict[str, str], tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(yaml.safe_dump(dev_with({"surge.times": 1})), encoding="utf-8")
+    refusing = device | {"STAND_IN_REFUSES": "is_medusa"}
+
+    done = neuron_day(
+        refusing, tiny_model_dir, tmp_path, "--batches", "1", "--device-rights", "memory", "--fleet", str(fleet)
+    )
+
+    found = json.loads((tmp_path / "day").read_text(encoding="utf-8"))
+    assert "NCC_ITEN404" in found["compile"][TREE.name]["failed"]
+    assert "no graph that reads a tree plans here" in done.stdout
+    assert found["boot"]["first_plan"]["source"] == "model"
+    written = yaml.safe_load(fleet.read_text(encoding="utf-8"))["model"]
+    assert (written["graph"], written["device_rights"], written["weight_layout"]) == ("chain", "memory", False)
+    model = FleetSettings.model_validate(yaml.safe_load(fleet.read_text(encoding="utf-8"))).model
+    assert (model.graph, model.service_time.is_measured) == ("chain", True)
 
 
 @pytest.mark.slow

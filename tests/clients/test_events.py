@@ -320,6 +320,28 @@ def test_long_events_fill_a_request_by_their_bytes() -> None:
     assert sender.sent == 40
 
 
+def test_an_event_that_no_request_can_hold_ends_no_sender_and_what_comes_later_lingers() -> None:
+    """It is sent alone, for the service to say that it is too large."""
+    asked: list[list[str]] = []
+    told = threading.Condition()
+
+    def service(request: httpx.Request) -> httpx.Response:
+        with told:
+            asked.append([event["query_id"] for event in json.loads(request.content)])
+            told.notify_all()
+        return accept(request) if len(request.content) <= MOST_BYTES else httpx.Response(413)
+
+    with EventSender("http://a", linger_ms=FOR_EVER_MS, transport=httpx.MockTransport(service)) as sender:
+        for number in range(20):  # each fills a request alone, and is forgotten with it
+            assert sender.put({"query_id": str(number), "message": "x" * 2 * MOST_BYTES})
+            with told:
+                assert told.wait_for(lambda number=number: len(asked) == number + 1, PATIENCE)
+        for number in range(20, 22):
+            assert sender.put({"query_id": str(number)})
+    assert asked == [*([str(number)] for number in range(20)), ["20", "21"]]
+    assert (sender.sent, sender.refused) == (2, 20)
+
+
 def test_events_of_a_page_fit_64_to_a_request_or_what_16_kib_have_room_for() -> None:
     shown = {"object": {"object_id": "B07XJ8C8F5"}, "position": {"ordinal": 3}}
     event = {"action_name": "impression", "query_id": "0" * 32, "client_id": str(uuid.UUID(int=1))}

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 from peakplan_client import Client, EventSender, Trial, UnauthorizedError, assigned, interleave
+from peakplan_client.experiments import BUCKETS, bucket
 from peakplan_client.experiments import __doc__ as algorithm
-from peakplan_client.experiments import bucket
 
 from benchmarks import client_types
 from tests.clients import experiment_vectors
@@ -35,6 +35,14 @@ def test_arms_get_their_shares_and_another_experiment_deals_anew() -> None:
     assert 0.3 < sum(one == other for one, other in zip(first, again, strict=True)) / len(SHOPPERS) < 0.45
     with pytest.raises(ValueError, match="shares"):
         assigned("autumn", {"a": 0}, "x")
+
+
+def test_a_shopper_on_the_edge_of_two_shares_has_the_second_arm() -> None:
+    for shopper in SHOPPERS[:20]:
+        place = bucket("autumn", shopper)
+        for end in (place, place + 1):
+            arms = {"first": end, "second": BUCKETS - end}
+            assert assigned("autumn", arms, shopper) == ("second" if end == place else "first")
 
 
 def test_the_vectors_that_the_typescript_tests_read_are_what_python_finds() -> None:

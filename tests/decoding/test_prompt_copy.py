@@ -20,13 +20,13 @@ from tests.engines.neuron.fake_compiled import FakeCompiled, greedy
 HEADS = 3
 
 
-def compiled(rows: int, seed: int, *, relocates: bool = True) -> FakeCompiled:
+def compiled(rows: int, seed: int) -> FakeCompiled:
     shape = ForwardShape(HEADS, rows, max_context_length=24, seq_len=160)
-    return FakeCompiled(shape, CONFIG.vocab_size, seed, relocates)
+    return FakeCompiled(shape, CONFIG.vocab_size, seed)
 
 
 @given(
-    grammars(), prompts(), choices(HEADS), st.integers(1, 40), st.integers(1, 24), st.integers(0, 7), st.booleans(),
+    grammars(), prompts(), choices(HEADS), st.integers(1, 40), st.integers(1, 24), st.integers(0, 7),
     st.integers(1, 9),
 )  # fmt: skip
 @settings(max_examples=120, deadline=None)
@@ -37,10 +37,9 @@ def test_any_copies_give_greedy_s_tokens(
     max_tokens: int,
     rows: int,
     seed: int,
-    relocates: bool,
     longest: int,
 ) -> None:
-    model = compiled(rows, seed, relocates=relocates)
+    model = compiled(rows, seed)
     expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
     target = model.target()
     heads = MedusaProposer(target, MedusaTree.from_choices(tree, HEADS))

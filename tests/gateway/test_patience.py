@@ -58,6 +58,28 @@ async def test_it_gives_up_at_its_deadline_and_leaves_its_turn_to_the_next() -> 
         await asyncio.gather(left, return_exceptions=True)
 
 
+async def test_whoever_gives_up_just_as_its_turn_comes_leaves_it_to_the_next() -> None:
+    engine = FakeEngine(hold=True)
+    async with running(engine) as pool:
+        person = asyncio.create_task(pool.generate(request()))
+        await settle()
+        left, steady = patient(pool, "left"), patient(pool, "steady")
+        await settle()
+        call_next = pool._dispatcher.on_idle
+
+        def call_it_and_let_it_go() -> None:
+            pool._dispatcher.on_idle = call_next
+            call_next()
+            left.cancel()
+
+        pool._dispatcher.on_idle = call_it_and_let_it_go
+        engine.let_go()
+        assert (await steady).stop_reason == "finished"
+        assert [each.prompt for each in engine.served] == ["", "steady"]
+        await asyncio.gather(person, left, return_exceptions=True)
+        assert left.cancelled()
+
+
 async def test_closing_ends_it_wherever_it_stands() -> None:
     engine = FakeEngine(hold=True)
     async with running(engine) as pool:

@@ -21,7 +21,7 @@ from tests.infra.synthesis import (
     told,
 )
 
-FLEET_NAMES = ("dev", "prime-day")
+FLEET_NAMES = ("dev", "prime-day", "mistral-7b")
 GROUP = "AWS::AutoScaling::AutoScalingGroup"
 
 

@@ -171,6 +171,8 @@ async def test_a_slow_server_counts_as_down(redis: RedisServer) -> None:
 def test_a_url_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="redis"):
         RedisPlanCache("http://somewhere", timeout=1, seconds=1)
+    with pytest.raises(ValueError, match="protocol"):
+        RedisPlanCache("redis://somewhere?protocol=3", timeout=1, seconds=1)
 
 
 @contextlib.asynccontextmanager
@@ -213,6 +215,22 @@ async def test_whatever_a_server_answers_the_next_read_works(reply: bytes) -> No
         started = time.monotonic()
         assert await memory.get("key") is None
         assert time.monotonic() - started < GENEROUS
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"*1000000\r\n" + b"$-1\r\n" * 1_000_000, b"*1\r\n$999999999\r\n"],
+    ids=["nils", "bytes"],
+)
+async def test_an_answer_that_is_too_large_is_not_read_to_its_end(
+    reply: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with answering(reply) as url, connected(url) as memory:
+        assert await memory.get("key") is None
+        await until_up(memory, False)
+        await until_up(memory)
+    (told,) = [record for record in caplog.records if record.message == "shared cache down"]
+    assert vars(told)["reason"] == "OversizedAnswerError"
 
 
 async def test_entries_without_our_signature_are_none(redis: RedisServer) -> None:

@@ -104,3 +104,20 @@ async def test_a_failure_is_everybodys_but_who_has_more_time_tries_again() -> No
         with pytest.raises(EngineError, match="no"):
             await task
     assert work.starts == 2
+
+
+@pytest.mark.parametrize(
+    ("of_work", "of_other", "starts"), [(None, None, 1), (None, 10, 1), (10, 10, 1), (10, None, 2), (10, 11, 2)]
+)
+async def test_only_who_has_more_time_than_the_work_had_tries_again(
+    of_work: float | None, of_other: float | None, starts: int
+) -> None:
+    flights, work = SingleFlight[str](), Work()
+    work.error = EngineError("no")
+    now = time.monotonic() + 1000
+    deadlines = [None if seconds is None else now + seconds for seconds in (of_work, of_other)]
+    asked = [asyncio.create_task(flights.share("key", deadline, work)) for deadline in deadlines]
+    await settle()
+    work.gate.set()
+    assert {str(error) for error in await asyncio.gather(*asked, return_exceptions=True)} == {"no"}
+    assert work.starts == starts

@@ -23,10 +23,26 @@ def published(id: str, namespace: str, name: str, *dimensions: str, stat: str = 
     return [namespace, name, *dimensions, {"id": id, "stat": stat, "visible": False}]
 
 
+def balancer(cell: int) -> str:
+    return f"{{Fn::Select: [0, {{Ref: peakplandevcell{cell}namesC9}}]}}"
+
+
 def test_curves_are_the_board_s_own_math() -> None:
     asked = widget(
-        published("a", "AWS/ApplicationELB", "RequestCount", "LoadBalancer", "{Fn::ImportValue: Cell-1:Export}"),
-        published("b", "AWS/ApplicationELB", "RequestCount", "LoadBalancer", "{Fn::ImportValue: Cell-2:Export}"),
+        published(
+            "a",
+            "AWS/ApplicationELB",
+            "RequestCount",
+            "LoadBalancer",
+            "{Fn::Select: [0, {Ref: peakplandevcell1namesC9}]}",
+        ),
+        published(
+            "b",
+            "AWS/ApplicationELB",
+            "RequestCount",
+            "LoadBalancer",
+            "{Fn::Select: [0, {Ref: peakplandevcell2namesC9}]}",
+        ),
         [{"expression": "FILL(a, 0) + b", "id": "s", "visible": False}],
         [{"expression": "s / 60", "id": "curve1", "label": "a second", "yAxis": "right"}],
     )

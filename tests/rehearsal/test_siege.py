@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,12 @@ import uvloop
 
 from benchmarks.siege_table import render_neighbours
 from rehearsal.load.client import Sample
-from rehearsal.siege import attacks, bystanders, fresh, stopping
+from rehearsal.siege import attacks, bystanders, crossfire, fresh, stopping
 from rehearsal.siege.control import control_server
+from service.planner.shop.folder import ShopFolder
+from service.settings.groups import OutcomeSettings
+from tests.api.client import talking_to
+from tests.fake_engines import FakeEngine
 from tests.faults.under_load import MODULE
 from tests.processes import PATIENCE, eventually
 
@@ -107,6 +112,41 @@ def test_callers_who_are_owed_no_answer_have_begun_once_each_attacks_and_keep_th
     assert begun.is_set()
     assert count.value == pytest.approx(2000, rel=0.1), "a hundred seconds of twenty"
     assert sources == {"127.0.0.2"}
+
+
+def test_whatever_honest_callers_lose_to_hostile_ones_is_told() -> None:
+    quiet = {"asked": 100, "changed": 0, "refused": 0, "forgotten": 0, "p99_ms": 40.0}
+    rounds = {"by address": {"quiet": quiet, "beside": quiet | {"p99_ms": 81.0}, "exit_code": 0}}
+    assert crossfire.given_way(rounds, shared=True) == []
+    assert crossfire.given_way(rounds, shared=False) == ["callers by address: p99 went from 40.0 to 81.0 ms"]
+    rounds["by address"] |= {"beside": quiet | {"changed": 1, "refused": 2, "forgotten": 3}, "exit_code": -7}
+    assert crossfire.given_way(rounds, shared=True) == [
+        "callers by address: changed 1 of 100",
+        "callers by address: refused 2 of 100",
+        "callers by address: forgotten 3 of 100",
+        "callers by address: it ended with -7",
+    ]
+
+
+@pytest.mark.anyio
+async def test_an_honest_caller_loses_nothing_to_a_hostile_one_and_would_tell(tmp_path: Path) -> None:
+    notes, rng = crossfire.Notes(), random.Random(1)
+    engine = FakeEngine()
+    async with talking_to(engine, outcomes=OutcomeSettings(dir=tmp_path / "kept")) as client:
+        attacking = asyncio.create_task(crossfire.hostile(client, rng, notes))
+        for _ in range(3):
+            await crossfire.honest(client, rng, notes)
+        attacking.cancel()
+        await asyncio.gather(attacking, return_exceptions=True)
+    assert notes.counts["asked"] == 9
+    assert notes.counts["changed"] == notes.counts["forgotten"] == 0
+    async with talking_to(engine) as client:  # which keeps no events
+        await crossfire.honest(client, rng, notes)
+    assert notes.told()["refused"] >= 1
+
+
+def test_the_shop_of_the_siege_is_one_that_a_service_reads(tmp_path: Path) -> None:
+    assert ShopFolder.load(crossfire._shop(tmp_path)).lexicon.name("brand7") is not None
 
 
 def test_an_attack_that_breaks_is_no_attack() -> None:

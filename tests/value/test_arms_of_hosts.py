@@ -10,8 +10,8 @@ import pytest
 from peakplan_client import Client, Trial, UnauthorizedError
 
 from tests.faults.under_load import MODULE
+from tests.planner.shop.test_in_shop import write_folder
 from tests.server_process import ServerProcess
-from tests.shop_folder import write_folder
 from value.reading import sums
 from value.report import report
 

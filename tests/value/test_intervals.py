@@ -64,6 +64,12 @@ def test_a_mismatch_is_no_chance_and_a_lift_that_fades_is_told() -> None:
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("control", "arm", "verdict"), [(400, 99, 0), (99, 400, 0), (400, 100, -1), (100, 400, 1)])
+def test_a_verdict_waits_until_a_hundred_of_each_arm_have_chosen(control: int, arm: int, verdict: int) -> None:
+    found = lift(Arm(10_000, control, control), Arm(10_000, arm, arm))
+    assert found.verdict == verdict
+
+
 def test_no_shoppers_are_no_verdict_and_no_warning() -> None:
     found = lift(Arm(0.0, 0.0, 0.0), Arm(0.0, 0.0, 0.0))
     assert int(found.verdict) == 0

@@ -19,9 +19,9 @@ from service.planner.shop.lexicon import Lexicon
 from service.planner.spelling import correct_word
 from service.settings.experiments import ExperimentSettings
 from tests.faults.under_load import fake_server
+from tests.planner.shop.test_in_shop import write_folder
 from tests.processes import eventually
 from tests.server_process import ServerProcess
-from tests.shop_folder import write_folder
 from value.reading import sums
 from value.report import report
 

@@ -173,6 +173,80 @@ def test_a_missing_tokenizer_says_how_to_get_one(checkpoint: Path, tmp_path: Pat
         import_model(checkpoint, tmp_path / "mine")
 
 
+def combined(checkpoint: Path, heads: Path, folder: Path, *, pickled: bool, shards: int) -> Path:
+    """Publish a model as FasterDecoding does: heads among its own weights, in several files or one."""
+    shutil.copytree(checkpoint, folder, ignore=shutil.ignore_patterns("model.safetensors"))
+    tensors = load_file(checkpoint / "model.safetensors")
+    tensors |= {f"medusa_head.{name}": tensor for name, tensor in torch.load(heads / "medusa_lm_head.pt").items()}
+    suffix, stem = ("bin", "pytorch_model") if pickled else ("safetensors", "model")
+    names, places = sorted(tensors), {}
+    for number in range(shards):
+        file = f"{stem}.{suffix}" if shards == 1 else f"{stem}-{number + 1:05}-of-{shards:05}.{suffix}"
+        part = {name: tensors[name].clone() for name in names[number::shards]}
+        torch.save(part, folder / file) if pickled else save_file(part, folder / file)
+        places |= dict.fromkeys(part, file)
+    if shards > 1:
+        (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps({"weight_map": places}), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "bin"])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_a_model_with_its_heads_in_it_is_served(checkpoint: Path, tmp_path: Path, pickled: bool, shards: int) -> None:
+    heads = tmp_path / "heads" / "fasterdecoding"
+    published = combined(checkpoint, heads, tmp_path / "published", pickled=pickled, shards=shards)
+
+    made = import_model(published, tmp_path / "mine")
+
+    apart = import_model(checkpoint, tmp_path / "apart", heads)
+    assert made.heads is not None
+    assert apart.heads is not None
+    for one, other in zip(made.heads.heads.weights, apart.heads.heads.weights, strict=True):
+        assert torch.equal(one, other)
+    model = loaded(made.folder, tmp_path)
+    assert plan(model, "medusa") == plan(loaded(apart.folder, tmp_path), "autoregressive")
+    assert not list(tmp_path.glob(".checkpoint-*"))
+
+
+def test_a_shard_that_is_missing_is_named(checkpoint: Path, tmp_path: Path) -> None:
+    heads = tmp_path / "heads" / "fasterdecoding"
+    published = combined(checkpoint, heads, tmp_path / "published", pickled=True, shards=3)
+    (published / "pytorch_model-00002-of-00003.bin").unlink()
+
+    with pytest.raises(LayoutError, match=r"00002-of-00003\.bin"):
+        import_model(published, tmp_path / "mine")
+
+
+def test_further_end_tokens_are_named(checkpoint: Path, tmp_path: Path) -> None:
+    made = import_model(checkpoint, tmp_path / "mine", tmp_path / "heads" / "nxdi")
+    (note,) = [note for note in made.notes if "several end tokens" in note]
+    assert f"by {EOS} where a token must, and {BOS} can never be decoded" in note
+
+
+@pytest.mark.parametrize(
+    ("written", "tree"),
+    [
+        ([[1, 0], [0, 2, 0]], [[0], [0, 2], [0, 2, 0], [1], [1, 0]]),
+        ([[0], [0, 0], [0]], [[0], [0, 0]]),
+    ],
+    ids=["leaves alone", "a path twice"],
+)
+def test_a_tree_of_leaves_has_their_paths(
+    checkpoint: Path, tmp_path: Path, written: list[list[int]], tree: list[list[int]]
+) -> None:
+    (tmp_path / "tree.json").write_text(json.dumps(written), encoding="utf-8")
+
+    made = import_model(checkpoint, tmp_path / "mine", tmp_path / "heads" / "nxdi", tree=tmp_path / "tree.json")
+
+    assert json.loads((made.folder / "medusa_tree.json").read_text(encoding="utf-8")) == tree
+
+
+def test_an_empty_tree_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "tree.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(LayoutError, match="it is empty: plain decoding needs no heads"):
+        import_model(checkpoint, tmp_path / "mine", tmp_path / "heads" / "nxdi", tree=tmp_path / "tree.json")
+
+
 def test_a_tree_deeper_than_the_heads_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree.json"
     tree.write_text("[[0], [0, 0], [0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0, 0]]", encoding="utf-8")

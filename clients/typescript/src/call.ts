@@ -6,7 +6,7 @@
  */
 
 import { textOf } from "./body.js";
-import { errorOf, PlannerError, type Problem, UnavailableError, UnexpectedAnswerError } from "./errors.js";
+import { errorOf, OriginRefusedError, PlannerError, type Problem, UnavailableError, UnexpectedAnswerError } from "./errors.js";
 
 export const LEAST_DEADLINE_MS = 10; // of the service
 const FIRST_PAUSE_MS = 20;
@@ -83,7 +83,8 @@ export async function run<T>(
       const missing = await attempt(kind, transport, endpoint, question, signal);
       if (missing === undefined) return kind.result();
       error = missing;
-      readyAt.set(endpoint, performance.now() + 1000 * (error.retryAfter ?? 0));
+      const isFinal = error instanceof OriginRefusedError; // another attempt would be refused, too
+      readyAt.set(endpoint, isFinal ? Infinity : performance.now() + 1000 * (error.retryAfter ?? 0));
     }
     const now = performance.now();
     const wait = Math.max(pause * (0.5 + Math.random()), Math.min(...readyAt.values()) - now);
@@ -130,6 +131,11 @@ async function attempt<T>(
       throw cause;
     }
     endpoint.askLastUntil = performance.now() + COOL_DOWN_MS;
+    const origin = controller.signal.aborted ? undefined : await refused(transport.fetch, endpoint.url, controller.signal);
+    if (origin !== undefined) {
+      const todo = `${origin} may be refused by the service's allowed origins: name it in PEAKPLAN_CORS_ORIGINS there.`;
+      return new OriginRefusedError(`${url} answers, but not this page. ${todo}`);
+    }
     const why = controller.signal.aborted ? "too slow" : String(cause);
     return new UnavailableError(`${url} cannot be reached or is too slow (${why}).`);
   } finally {
@@ -143,6 +149,18 @@ async function attempt<T>(
   if (!(missing instanceof UnavailableError)) throw missing;
   endpoint.askLastUntil = performance.now() + COOL_DOWN_MS;
   return missing;
+}
+
+/** Return this page's origin where a service of another answers it, but lets it read nothing: browsers do not say so. */
+async function refused(ask: typeof fetch, url: string, signal: AbortSignal): Promise<string | undefined> {
+  const origin = globalThis.location?.origin;
+  if (!origin || new URL(url).origin === origin) return undefined;
+  try {
+    await ask(`${url}/healthz`, { mode: "no-cors", signal });
+    return origin;
+  } catch {
+    return undefined;
+  }
 }
 
 /** Return what an answer's text says. Throws UnexpectedAnswerError where it is no JSON. */

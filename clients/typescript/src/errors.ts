@@ -49,6 +49,9 @@ export class UnavailableError extends PlannerError {}
 /** This caller asks more than it may (429). */
 export class RateLimitedError extends UnavailableError {}
 
+/** The service is there, and refuses pages of this page's origin: its `PEAKPLAN_CORS_ORIGINS` does not name it. */
+export class OriginRefusedError extends UnavailableError {}
+
 /** What answered is no planner of a known version: another service, or a proxy's page. */
 export class UnexpectedAnswerError extends PlannerError {}
 

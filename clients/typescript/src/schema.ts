@@ -941,7 +941,9 @@ export interface components {
             /** Name */
             name: string;
             /** Price */
-            price: number;
+            price: number | null;
+            /** Currency */
+            currency: string;
             /** Category */
             category: string;
             /** Snippet */

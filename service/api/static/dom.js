@@ -12,6 +12,11 @@ export function element(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** What a product costs; nothing where its catalogue does not tell. */
+export function money({ price, currency = "USD" }) {
+  return price === null ? "" : price.toLocaleString("en", { style: "currency", currency });
+}
+
 /** Words for screen readers alone. */
 export function unseen(text) {
   return element("span", { class: "unseen" }, text);

@@ -1,6 +1,6 @@
 // The first three products for a question, each with what of the shopper's wishes it meets.
 
-import { element, milliseconds, unseen } from "./dom.js";
+import { element, milliseconds, money, unseen } from "./dom.js";
 
 const LISTS = [
   ["met", "accepted", "has it"],
@@ -13,7 +13,7 @@ const NUMBERS = ["No", "One", "Two", "Three"];
 /** The heading above the options: what is not there comes before what is near it. */
 export function optionsTitle({ options, nothing, missing = [] }) {
   if (nothing) return missing.length > 0 ? `Not found: ${missing.join(", ")}` : "Nothing of that kind";
-  const good = options.every(({ unmet }) => unmet.length === 0) ? "good " : "";
+  const good = missing.length === 0 && options.every(({ unmet }) => unmet.length === 0) ? "good " : "";
   return `${NUMBERS[options.length]} ${good}option${options.length === 1 ? "" : "s"}`;
 }
 
@@ -41,7 +41,7 @@ function card(option) {
     "li",
     {},
     element("h3", {}, option.name),
-    element("p", { class: "price" }, option.price.toLocaleString("en", { style: "currency", currency: "USD" })),
+    element("p", { class: "price" }, money(option)),
     element("p", { class: "category" }, option.category),
     wishes.length > 0 ? element("ul", { class: "wishes" }, wishes) : null,
   );

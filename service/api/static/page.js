@@ -153,10 +153,10 @@ function showOptions(found) {
   if (names) byId("announcement").textContent += ` First found: ${names}.`;
 }
 
-/** Shows what the sample shop finds; where there is no shop, why. */
+/** Shows what the shop finds; where there is no shop, why. */
 async function shop(body, answer, signal) {
   if (answer.plan.queries.length === 0) return;
-  setBusy("Searching the sample shop…", ["shop", "decoding"]);
+  setBusy("Searching the shop…", ["shop", "decoding"]);
   try {
     const asked = { query: body.query, plan: answer.plan, request_id: answer.request_id };
     const found = await post("/shop/search", asked, signal);

@@ -1,6 +1,6 @@
 // What the sample shop finds with a plan and, beside it, with the shopper's own words; and both searches in one list.
 
-import { element } from "./dom.js";
+import { element, money } from "./dom.js";
 
 const TEAMS = { plan: "with the plan", words: "with the words alone", "": "by both alike" };
 
@@ -34,7 +34,7 @@ function shelf(title, hits, isNew) {
       "li",
       { title: hit.snippet },
       element("span", { class: "product" }, hit.name, isNew(hit) ? element("span", { class: "new" }, "plan only") : null),
-      element("span", { class: "price" }, hit.price.toLocaleString("en", { style: "currency", currency: "USD" })),
+      element("span", { class: "price" }, money(hit)),
       element("span", { class: "category" }, hit.category),
     ),
   );

@@ -47,9 +47,8 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 32,384")
     compiling.add_argument("--batch-size", type=int, default=1, help=described["batch_size"])
     compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
-    compiling.add_argument(
-        "--allow-chain", action="store_true", help="compile a chain tree where the K/V patch does not know this NxDI"
-    )
+    compiling.add_argument("--graph", choices=["tree", "chain"], default="tree", help=described["graph"])
+    compiling.add_argument("--weight-layout", action="store_true", help=described["weight_layout"])
     compiling.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     compiling.add_argument("--int8", action="store_true", help=f"int8 weights: {described['weights']}")
 
@@ -75,12 +74,11 @@ def _compile(arguments: argparse.Namespace, settings: Settings) -> Manifest:
         speculation_length=arguments.speculation_length,
         dtype=arguments.dtype,
         weights="int8" if arguments.int8 else "as computed",
+        graph=arguments.graph,
+        weight_layout=arguments.weight_layout,
     )
     check_memory(arguments.model, arguments.chip, arguments.tensor_parallel, int8=arguments.int8)
-    return compile_model(
-        *(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI),
-        allow_chain=arguments.allow_chain,
-    )
+    return compile_model(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI)
 
 
 def _check(arguments: argparse.Namespace) -> Manifest:
@@ -103,10 +101,7 @@ def main(words: list[str] | None = None) -> int:
     if arguments.json:
         print(manifest.model_dump_json())
         return 0
-    tree = "the model's tree" if manifest.relocates else "a chain tree (this NxDI's K/V cache could not be patched)"
-    print(
-        f"{manifest.model_id} for {manifest.chip}, Neuron SDK {manifest.sdk}, with {tree}: {len(manifest.files)} files"
-    )
+    print(f"{manifest.model_id} for {manifest.chip}, Neuron SDK {manifest.sdk}: {len(manifest.files)} files")
     return 0
 
 

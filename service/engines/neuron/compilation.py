@@ -8,20 +8,13 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from service.engines.neuron.architectures import architecture_problems
-from service.engines.neuron.configuration import (
-    CompileSettings,
-    ConfigurationError,
-    MedusaShape,
-    chain,
-    neuron_arguments,
-)
+from service.engines.neuron.configuration import CompileSettings, ConfigurationError, MedusaShape, neuron_arguments
 from service.engines.neuron.manifest import (
     COMPILED_MODEL,
     HOST_WEIGHTS,
@@ -51,12 +44,9 @@ def compile_model(
     settings: CompileSettings,
     packages: Mapping[str, str],
     driver: Driver,
-    *,
-    allow_chain: bool = False,
 ) -> Manifest:
     """Compile `model_dir` into the empty or new folder `output` and return its manifest.
 
-    Where the K/V patch does not fit the installed NxDI, `allow_chain` compiles a chain tree instead of the model's.
     Raises ConfigurationError, LayoutError, ModelFolderError, BaseWeightsError or ManifestError with what to do.
     """
     if output.exists() and any(output.iterdir()):
@@ -67,26 +57,14 @@ def compile_model(
         described, int8 = read_config(checkpoint), settings.weights == "int8"
         if problems := [*architecture_problems(described, settings.sequence_length, int8=int8)]:
             raise ConfigurationError(problems)
-        model = medusa_shape(checkpoint)
-        neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
-        relocates = driver.persist_relocation()
-        if not relocates:
-            if not allow_chain:
-                raise ManifestError(
-                    "nothing was compiled: the K/V patch does not know this NxDI (its source is in the log), and "
-                    "without it only a chain tree decodes, in more steps a plan. Use the pinned SDK's container, or "
-                    "pass --allow-chain"
-                )
-            model = replace(model, tree=chain(model.num_heads))
-            settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # root and free row
-        arguments = neuron_arguments(model, settings)
+        arguments = neuron_arguments(medusa_shape(checkpoint), settings)
         torch.save({}, checkpoint / _NXDI_HEADS)  # NxDI wants the file; the heads are multiplied on the host
         save_tensors(read_named(checkpoint, (EMBEDDING, LM_HEAD)), output / HOST_WEIGHTS)
         if int8:
             quantise_checkpoint(checkpoint)
         driver.compile(checkpoint, output, arguments)
         shutil.copy(checkpoint / TOKENIZER, output / TOKENIZER)
-    return _write_manifest(model_dir, output, settings, packages, arguments, relocates=relocates)
+    return _write_manifest(model_dir, output, settings, packages, arguments)
 
 
 def medusa_shape(checkpoint: Path) -> MedusaShape:
@@ -95,7 +73,7 @@ def medusa_shape(checkpoint: Path) -> MedusaShape:
     heads, tree = checkpoint / PEAKPLAN.file, checkpoint / _TREE
     count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0
     choices: list[list[int]] = json.loads(tree.read_text(encoding="utf-8")) if tree.is_file() else []
-    return MedusaShape(config.vocab_size, count, tuple(map(tuple, choices)), config.num_heads, config.num_kv_heads)
+    return MedusaShape(count, tuple(map(tuple, choices)), config.num_heads, config.num_kv_heads)
 
 
 def _write_manifest(
@@ -104,8 +82,6 @@ def _write_manifest(
     settings: CompileSettings,
     packages: Mapping[str, str],
     arguments: Mapping[str, Any],
-    *,
-    relocates: bool,
 ) -> Manifest:
     files = artifact_sizes(output)
     if COMPILED_MODEL not in files:
@@ -117,7 +93,6 @@ def _write_manifest(
         chip=settings.chip,
         sdk=SDK,
         packages=dict(packages),
-        relocates=relocates,
         arguments=dict(arguments),
         files=files,
     )

@@ -14,6 +14,7 @@ from service.engines.neuron.forward import ForwardShape
 
 Chip = Literal["inf2", "trn1", "trn2"]
 Weights = Literal["as computed", "int8"]
+GraphKind = Literal["tree", "chain"]
 
 # Degrees of tensor parallelism that NxDI supports (docs of AWS Neuron, NxD Inference features).
 TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {
@@ -37,6 +38,8 @@ SEQUENCE_LENGTH, _SEQUENCE_STEP = 512, 64
 # NxDI has no Medusa graph without a sampler of so many best tokens (neuronx_distributed/utils/medusa_utils.py). Ours
 # takes nothing from it (`graph.py`), and no tree that anybody has published goes beyond their ranks.
 CANDIDATES = 10
+# Of our own among NeuronConfig's arguments (`nxdi.py`).
+WEIGHT_LAYOUT = "weight_layout"
 
 
 class ConfigurationError(ValueError):
@@ -71,13 +74,19 @@ class CompileSettings(BaseModel):
         default="as computed",
         description="how the layers' weights are kept; int8: half the bytes, and some other tokens",
     )
+    graph: GraphKind = Field(
+        default="tree", description="what a step reads; chain: NxDI's plain speculation graph, in more steps a plan"
+    )
+    weight_layout: bool = Field(
+        default=False,
+        description="let the compiler choose the weights' layout for the step's graph (priority_model_idx)",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class MedusaShape:
-    """The part of a model that decides how it compiles: vocabulary size, Medusa heads, tree, the attention's heads."""
+    """The part of a model that decides how it compiles: Medusa heads, tree, the attention's heads."""
 
-    vocab_size: int
     num_heads: int
     tree: tuple[tuple[int, ...], ...]
     attention_heads: int = 1
@@ -85,12 +94,13 @@ class MedusaShape:
 
 
 def chain(num_heads: int) -> tuple[tuple[int, ...], ...]:
-    """Return the chain of each head's best guess. The nodes that it accepts never need to be moved in the cache."""
+    """Return the chain of each head's best guess."""
     return tuple((0,) * depth for depth in range(1, num_heads + 1))
 
 
 def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str, Any]:
     """Return NeuronConfig's arguments as plain data. Raises ConfigurationError naming everything that is wrong."""
+    is_chain = settings.graph == "chain"
     rows = settings.speculation_length or len(model.tree) + 1
     buckets = sorted(set(settings.context_buckets)) or _default_buckets(settings.max_prompt_tokens, rows)
     positions = settings.sequence_length or fitting_length(
@@ -108,13 +118,14 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
         "max_new_tokens": settings.max_new_tokens,
         "enable_bucketing": len(buckets) > 1,
         "context_encoding_buckets": buckets,
-        "is_medusa": True,
-        "medusa_speculation_length": rows,
         "num_medusa_heads": model.num_heads,
-        "medusa_tree": [list(choice) for choice in model.tree],
-        "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
+        "medusa_tree": [list(choice) for choice in (chain(model.num_heads) if is_chain else model.tree)],
         "save_sharded_checkpoint": True,
     }
+    # The plain graph, too, is of all positions: NxDI would compile one for each power of two below them.
+    arguments |= {"speculation_length": rows, "token_generation_buckets": [positions]} if is_chain else _medusa(rows)
+    if settings.weight_layout:
+        arguments[WEIGHT_LAYOUT] = True
     if settings.weights == "int8":
         arguments |= INT8
     if _LOGICAL[settings.chip] > 1:
@@ -125,6 +136,20 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
     return arguments
 
 
+def _medusa(rows: int) -> dict[str, Any]:
+    return {
+        "is_medusa": True,
+        "medusa_speculation_length": rows,
+        "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
+    }
+
+
+def rows_of(arguments: Mapping[str, Any]) -> int:
+    """Return the rows of a step of either graph."""
+    rows: int = arguments.get("medusa_speculation_length") or arguments.get("speculation_length") or 0
+    return rows
+
+
 def fitting_length(prompt: int, new: int, num_heads: int, rows: int) -> int:
     """Return the cache positions for a prompt, an answer and a step's rows: 512, or the next multiple of 64."""
     needed = ForwardShape(num_heads, rows, prompt, seq_len=0).needed(prompt, new)
@@ -132,7 +157,7 @@ def fitting_length(prompt: int, new: int, num_heads: int, rows: int) -> int:
 
 
 def _default_buckets(longest: int, rows: int) -> list[int]:
-    """Return the ordinary buckets below the longest prompt. Those of `rows` tokens and less are read as trees."""
+    """Return the ordinary buckets below the longest prompt, and above `rows`: shorter prompts are read as trees."""
     return [*(length for length in CONTEXT_BUCKETS if rows < length < longest), longest]
 
 
@@ -143,10 +168,11 @@ def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:
         raise ConfigurationError(problems)
     return ForwardShape(
         num_heads=arguments["num_medusa_heads"],
-        rows=arguments["medusa_speculation_length"],
+        rows=rows_of(arguments),
         max_context_length=arguments["max_context_length"],
         seq_len=arguments["seq_len"],
         batch_size=arguments.get("batch_size", 1),
+        is_chain=not arguments.get("is_medusa"),
     )
 
 
@@ -163,11 +189,6 @@ def _sampling(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _model_problems(model: MedusaShape, settings: CompileSettings) -> Iterator[str]:
-    if model.vocab_size % settings.tensor_parallel:
-        yield (
-            f"tensor_parallel {settings.tensor_parallel} does not divide the vocabulary of {model.vocab_size}: NxDI "
-            "pads the LM head and not the Medusa heads. Choose a divisor"
-        )
     ranks, keys = settings.tensor_parallel, model.key_value_heads
     if keys != model.attention_heads and keys % ranks and ranks % keys:
         yield (
@@ -184,8 +205,8 @@ def _model_problems(model: MedusaShape, settings: CompileSettings) -> Iterator[s
 
 def argument_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     """Yield each problem in NeuronConfig's arguments that NxDI would silently accept."""
-    if not arguments.get("is_medusa"):
-        yield "is_medusa is off: this engine decodes with Medusa heads; train some (make train)"
+    if bool(arguments.get("is_medusa")) == bool(arguments.get("speculation_length")):
+        yield "one of is_medusa and speculation_length says what a step reads: set one of them"
         return
     yield from _mode_problems(arguments)
     yield from _tree_problems(arguments)
@@ -208,7 +229,6 @@ _OFF = {
     "layer_boundary_markers": "nodes are moved in the cache as a whole",
     "output_logits": "candidates come back, not logits",
     "enable_fused_speculation": "Medusa drafts itself",
-    "speculation_length": "it is another way to draft; the rows are medusa_speculation_length",
 }
 
 
@@ -217,6 +237,8 @@ def _mode_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
         yield "padding_side left: tree rows are written at positions counted from the left. Use right"
     yield from (f"{name} is on: {reason}. Leave it out" for name, reason in _OFF.items() if arguments.get(name))
     sampling = _sampling(arguments)
+    if not arguments.get("is_medusa"):
+        return
     if not sampling:
         yield "on_device_sampling_config is missing: Medusa's candidates are chosen on the device"
     elif (candidates := sampling.get("global_topk", 256)) != CANDIDATES:
@@ -228,7 +250,7 @@ def _mode_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 def _tree_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     tree, heads = arguments.get("medusa_tree") or [], arguments.get("num_medusa_heads", 0)
-    rows = arguments.get("medusa_speculation_length", 0)
+    rows = rows_of(arguments)
     if heads < 1:
         yield f"num_medusa_heads {heads}: the model needs Medusa heads; train some (make train)"
     if not tree:
@@ -242,7 +264,7 @@ def _tree_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     if ranks:
         yield f"medusa_tree asks for rank {ranks[-1]}: a head makes {CANDIDATES} guesses, rank 0 the best"
     if rows < len(tree) + 1:
-        yield f"medusa_speculation_length {rows}: the tree's {len(tree)} nodes and the root need {len(tree) + 1}"
+        yield f"{rows} rows a step: the tree's {len(tree)} nodes and the root need {len(tree) + 1}"
 
 
 def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -252,7 +274,7 @@ def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
         return
     shape = ForwardShape(
         num_heads=arguments.get("num_medusa_heads", 0),
-        rows=arguments.get("medusa_speculation_length", 0),
+        rows=rows_of(arguments),
         max_context_length=arguments["max_context_length"],
         seq_len=arguments["seq_len"],
     )
@@ -265,9 +287,11 @@ def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     buckets = arguments.get("context_encoding_buckets") or [shape.max_context_length]
     if shape.rows in buckets:
         yield (
-            f"context bucket {shape.rows} equals medusa_speculation_length: NxDI tells a prompt from a tree by its "
-            "length alone. Choose another bucket"
+            f"context bucket {shape.rows} equals the rows of a step: NxDI tells a prompt from a tree by its length "
+            "alone. Choose another bucket"
         )
+    if (short := min(buckets)) < shape.rows and short != max(buckets):
+        yield f"context bucket {short}: prompts of {shape.rows} tokens and less are read as trees. Leave it out"
     if max(buckets) != shape.max_context_length:
         yield (
             f"the largest context bucket is {max(buckets)}, and max_context_length {shape.max_context_length}: "

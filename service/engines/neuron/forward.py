@@ -10,15 +10,16 @@ The forward contract of our graph in NxDI (`graph.py`), compiled for B sequences
 
 States are after the final norm: the heads and the LM head are multiplied here on the host, for the tokens that the
 grammar allows and no others, so that a choice is exact however unlikely the model holds it. A row sees the cached
-positions that `attention_mask` names and the rows that `mask` names. Before it reads, a step moves the keys and values
-at the positions `accepted_indices` to those in `current_length`; then it writes its own rows at `scatter_index`.
-Nothing is moved out of bounds or checked. The tree's shape is an input like the tokens: only L is compiled in. A prompt
-that fits L rows is a tree too, with drafted nodes below it; a longer one takes the prompt's graph.
+positions that `attention_mask` names and the rows that `mask` names, and a step writes its rows at `scatter_index`,
+which nothing checks. The tree's shape is an input like the tokens: only L is compiled in. A prompt that fits L rows is
+a tree too, with drafted nodes below it; a longer one takes the prompt's graph.
 
-Stock NxDI moves keys and values only in the view that the step itself reads and then writes the unmoved cache back
-(docs/decisions/0012). `relocates` tells whether the graph was compiled with our patch; where it was not, no move is
-requested, and nodes that were accepted out of place are read again. This module knows tokens and positions, but no
-text, grammar or Neuron package.
+The other graph that can be compiled is NxDI's plain one, of `speculation_length` rows. It has no `medusa_args`: its
+rows are a chain, which it writes at their positions.
+
+NxDI's Medusa could move accepted rows to their places in the cache. We ask for no move, so that a graph needs no gather
+of its cache: an accepted node that was written out of place is read again by the next step (docs/decisions/0012). This
+module knows tokens and positions, but no text, grammar or Neuron package.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,6 @@ from typing import Protocol, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.heads import MedusaHeads
@@ -72,6 +72,7 @@ class ForwardShape:
     max_context_length: int
     seq_len: int
     batch_size: int = 1
+    is_chain: bool = False
 
     def needed(self, prompt: int, new: int) -> int:
         """Return how many cache positions a prompt and `new` tokens may touch, as a step writes all its rows."""
@@ -79,9 +80,9 @@ class ForwardShape:
 
 
 class CompiledTarget(TargetWithHeads):
-    """One of a compiled model's sequences: `length` positions are kept, some still to be moved into place.
+    """One of a compiled model's sequences, of which `length` positions are kept.
 
-    A node that cannot be moved is not kept and is read again, so tokens never depend on how much a step has room for.
+    A node that was written out of place is not kept and is read again.
     """
 
     def __init__(
@@ -91,7 +92,6 @@ class CompiledTarget(TargetWithHeads):
         lm_head: LmHead,
         heads: MedusaHeads | None,
         *,
-        relocates: bool = True,
         sequence: int = 0,
     ) -> None:
         """Use sequence number `sequence` of the graph."""
@@ -100,8 +100,6 @@ class CompiledTarget(TargetWithHeads):
         self.length = 0
         self._model = model
         self._sequence = sequence
-        self._most_moves = shape.num_heads + 1 if relocates else 0
-        self._moves: list[tuple[int, int]] = []  # (from, to), absolute; done by the next step
 
     @property
     def most_run(self) -> int:
@@ -123,7 +121,7 @@ class CompiledTarget(TargetWithHeads):
                 f"{prompt_tokens} prompt tokens and {max_tokens} more may touch {needed} cache positions, and "
                 f"{self.shape.seq_len} were compiled"
             )
-        self.length, self._moves, self._of_prompt = 0, [], None
+        self.length, self._of_prompt = 0, None
 
     @classmethod
     def forward(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Scores]:
@@ -137,16 +135,11 @@ class CompiledTarget(TargetWithHeads):
         return [target.take(tree, states[target._sequence]) for target, tree in zip(targets, trees, strict=True)]
 
     def commit(self, path: Sequence[int]) -> int:
-        """Keep as many nodes as possible: those out of place are moved, at most K+1 of them."""
+        """Keep the run and the nodes after it that lie in place: those of a row's first descendants."""
         kept = 0
-        for offset in (*range(self._run), *path):
-            if offset != kept:
-                if len(self._moves) >= self._most_moves:
-                    break
-                self._moves.append((self.length + offset, self.length + kept))
+        while kept < len(path) and path[kept] == self._run + kept:
             kept += 1
-        self.length += kept
-        kept -= self._run
+        self.length += self._run + kept
         self._last = self._hidden[path[kept - 1] if kept else self._run - 1]
         return kept
 
@@ -169,11 +162,11 @@ class CompiledTarget(TargetWithHeads):
         positions = np.zeros((batch, rows), np.int64)
         masks = np.zeros((batch, rows, rows), np.int64)
         masks[:] = np.eye(rows, dtype=np.int64)
-        moves = np.zeros((2, batch, self.shape.num_heads + 1), np.int64)
         slots = np.zeros((batch, rows), np.int64)
         slots[:] = np.arange(self.shape.seq_len - rows, self.shape.seq_len)
         for target, tree in zip(targets, trees, strict=True):
             row, start, count = target._sequence, target.length, len(tree.tokens)
+            assert not self.shape.is_chain or tree.depths[-1] == count - 1, "a chain has no branches"
             if count > rows or start + rows > self.shape.seq_len:
                 raise ValueError(
                     f"{count} nodes after {start} positions do not fit a graph of {rows} rows and {self.shape.seq_len} "
@@ -184,28 +177,16 @@ class CompiledTarget(TargetWithHeads):
             positions[row] = start
             positions[row, :count] += tree.depths
             masks[row, :count, :count] = ancestor_mask(tree.parents).numpy()
-            moves[:, row] = target._due_moves()
             slots[row] = np.arange(start, start + rows)
+        no_moves = torch.zeros(batch, self.shape.num_heads + 1, dtype=torch.long)
+        as_tree = (no_moves, no_moves, torch.from_numpy(masks), torch.from_numpy(slots))
         output = self._model.forward(
             input_ids=torch.from_numpy(tokens),
             attention_mask=torch.from_numpy(visible),
-            position_ids=torch.from_numpy(positions),
-            medusa_args=(
-                torch.from_numpy(moves[0]),
-                torch.from_numpy(moves[1]),
-                torch.from_numpy(masks),
-                torch.from_numpy(slots),
-            ),
+            position_ids=torch.from_numpy(slots if self.shape.is_chain else positions),
+            medusa_args=None if self.shape.is_chain else as_tree,
         )
-        states = _states(output, (batch, rows))
-        for target in targets:
-            target._moves = []
-        return states
-
-    def _due_moves(self) -> NDArray[np.int64]:
-        """Return the moves, [2, K+1]: from where, to where; those not needed move a free position to itself."""
-        free = range(self.length, self.length + self.shape.num_heads + 1 - len(self._moves))
-        return np.array([*self._moves, *((position, position) for position in free)]).T
+        return _states(output, (batch, rows))
 
 
 def _states(output: ForwardOutput, expected: tuple[int, int]) -> Tensor:

@@ -67,14 +67,14 @@ class Unconstrained:
 class MedusaGenerator:
     """Hugging Face's `generate` over a loaded NxDI Medusa model."""
 
-    def __init__(self, model: Any, lm_head: LmHead, heads: MedusaHeads, *, relocates: bool = True) -> None:
+    def __init__(self, model: Any, lm_head: LmHead, heads: MedusaHeads) -> None:
         """Take a loaded model and the host's part of it.
 
         Raises ConfigurationError for a NeuronConfig that Medusa would silently get wrong.
         """
         arguments = arguments_of(model.neuron_config)
         self._model = model
-        self._target = CompiledTarget(model, forward_shape(arguments), lm_head, heads, relocates=relocates)
+        self._target = CompiledTarget(model, forward_shape(arguments), lm_head, heads)
         tree = MedusaTree.from_choices(arguments["medusa_tree"], heads.num_heads)
         self._proposer = MedusaProposer(self._target, tree)
 

@@ -9,7 +9,6 @@ A NEFF belongs to one model, one configuration and one compiler. Where any of th
 with the difference: NxDI would load them, or shard and compile for a quarter of an hour while an instance boots.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from service.engines.neuron.packages import SDK
 from service.engines.version import folder_version
 from service.weights.model_folder import read_card
 
-FORMAT: Literal[1] = 1
+FORMAT: Literal[2] = 2
 FILE = "manifest.json"
 TOKENIZER = "tokenizer.json"
 HOST_WEIGHTS = "host.safetensors"
@@ -38,14 +37,13 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format: Literal[1] = FORMAT
+    format: Literal[2] = FORMAT
     model_id: str
     model: str = Field(description="digest of the model folder: adapter, heads, tree and card")
     base: str = Field(description="digest of the base's folder; empty for the default base, which is pinned by hash")
     chip: Chip
     sdk: str
     packages: dict[str, str] = Field(description="version of each Neuron package used")
-    relocates: bool = Field(description="whether the graph writes moved keys and values back")
     arguments: dict[str, Any]
     files: dict[str, int]
 
@@ -81,16 +79,9 @@ def model_digest(model_dir: Path) -> str:
 
 
 def base_digest(model_dir: Path) -> str:
-    """Return the digest of a model folder's base, if it is here: of configuration, names and sizes."""
-    base = (model_dir / read_card(model_dir).base).resolve()
-    if not base.is_dir():
-        return ""
-    digest = hashlib.sha256()
-    for path in sorted(base.iterdir()):
-        if path.suffix in (".json", ".safetensors"):
-            content = path.read_bytes() if path.suffix == ".json" else b""
-            digest.update(f"\0{path.name}\0{path.stat().st_size}\0".encode() + content)
-    return digest.hexdigest()[:12]
+    """Return the digest of a model folder's base, if it is here: of every file in it."""
+    base = model_dir / read_card(model_dir).base
+    return folder_version(base) if base.is_dir() else ""
 
 
 def check_manifest(

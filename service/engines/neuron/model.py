@@ -18,7 +18,7 @@ from service.decoding.kind_head import KindHead
 from service.decoding.lm_head import LmHead
 from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.decoding.native_products import NativeLinear, NativeLmHead
-from service.decoding.proposer import NO_PROPOSER, Proposer
+from service.decoding.proposer import NO_PROPOSER, ChainProposer, Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import forward_shape
@@ -75,7 +75,10 @@ class NeuronModel(TextModel):
         if strategy not in STRATEGIES:
             raise RequestRefusedError(f"the compiled model {self.id} cannot decode by {strategy}")
         target = self._targets[slot]
-        return target, self._medusa(target, prompt) if strategy == "medusa" else NO_PROPOSER
+        if strategy != "medusa":
+            return target, NO_PROPOSER
+        proposer = self._medusa(target, prompt)
+        return target, ChainProposer(proposer) if target.shape.is_chain else proposer
 
 
 def load(
@@ -119,10 +122,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
     tagger = load_prompt_tagger(config.model_dir, tokenizer, embedding.shape[1])
     lm_head, heads = _products(config, weights.get(LM_HEAD, embedding), load_heads(config.model_dir))
     loaded = driver.load(compiled)
-    targets = [
-        CompiledTarget(loaded, shape, lm_head, heads, relocates=manifest.relocates, sequence=sequence)
-        for sequence in range(shape.batch_size)
-    ]
+    targets = [CompiledTarget(loaded, shape, lm_head, heads, sequence=sequence) for sequence in range(shape.batch_size)]
     drafting = Drafting(
         MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
         lambda tokens: F.embedding(tokens, embedding),

@@ -3,7 +3,9 @@
 NxDI's import alone costs seconds and needs its packages, so it happens inside the functions.
 """
 
+import contextlib
 import json
+import tempfile
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -11,9 +13,9 @@ from typing import Any, Protocol
 
 from service.decoding.llama_config import LlamaConfig
 from service.engines.neuron.architectures import nxdi_class
+from service.engines.neuron.configuration import WEIGHT_LAYOUT
 from service.engines.neuron.forward import CompiledModel
 from service.engines.neuron.graph import planner_class
-from service.engines.neuron.relocation import persist_relocation
 
 _CONFIG = "neuron_config.json"
 _PACKAGE = "neuronx_distributed_inference"
@@ -21,10 +23,6 @@ _PACKAGE = "neuronx_distributed_inference"
 
 class Driver(Protocol):
     """Compiling and loading with NxDI; tests replace it with their own."""
-
-    def persist_relocation(self) -> bool:
-        """Patch the K/V cache; False where this NxDI's source is not one that we know."""
-        ...
 
     def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
         """Compile a Hugging Face checkpoint with its heads into `output`, which takes minutes."""
@@ -38,14 +36,11 @@ class Driver(Protocol):
 class Nxdi:
     """The driver for the installed neuronx-distributed-inference."""
 
-    def persist_relocation(self) -> bool:
-        cache = import_module(f"{_PACKAGE}.modules.kvcache.kv_cache_manager")
-        base = import_module(f"{_PACKAGE}.models.model_base")
-        return persist_relocation(cache.KVCacheManager, base.NeuronBaseModel)
-
     def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
-        model = self.model(checkpoint, arguments)
-        model.compile(f"{output}/")
+        model = self.model(checkpoint.absolute(), arguments)
+        # The choice of a layout writes its graph into the current folder.
+        with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
+            model.compile(f"{output.absolute()}/")
 
     def model(self, checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = False) -> Any:
         """Return NxDI's model of a checkpoint, neither compiled nor loaded, with our graph or, `stock`, its own."""
@@ -53,16 +48,18 @@ class Nxdi:
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
         adapter = import_module(f"{_PACKAGE}.utils.hf_adapter")
         llama.NeuronLlamaAttention.get_rope = rope_in_float32(llama)
-        sampling = configuration.OnDeviceSamplingConfig(**arguments["on_device_sampling_config"])
-        own: dict[str, Any] = {"on_device_sampling_config": sampling}
+        own = {name: value for name, value in arguments.items() if name != WEIGHT_LAYOUT}
+        if "on_device_sampling_config" in own:
+            own["on_device_sampling_config"] = configuration.OnDeviceSamplingConfig(**own["on_device_sampling_config"])
         if arguments.get("quantized"):
             own["quantized_checkpoints_path"] = str(checkpoint)  # whose weights already are (`quantising.py`)
         described = LlamaConfig.from_dict(json.loads((checkpoint / "config.json").read_text(encoding="utf-8")))
         its_class = nxdi_class(described.model_type).load()
-        neuron = its_class.get_neuron_config_cls()(**{**arguments, **own})
+        neuron = its_class.get_neuron_config_cls()(**own)
         config = its_class.get_config_cls()(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
         if not stock:
-            its_class = planner_class(its_class, described.unrotated_layers)
+            layout = bool(arguments.get(WEIGHT_LAYOUT))
+            its_class = planner_class(its_class, described.unrotated_layers, weight_layout=layout)
         return its_class(str(checkpoint), config)
 
     def load(self, compiled: Path) -> CompiledModel:

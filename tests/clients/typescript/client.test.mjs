@@ -8,6 +8,7 @@ import {
   Client,
   InvalidRequestError,
   isPlanned,
+  OriginRefusedError,
   PlannerError,
   RateLimitedError,
   UnauthorizedError,
@@ -134,6 +135,28 @@ test("what is more than an answer is not read to its end", async () => {
     const client = new Client("http://planner", { timeoutMs: 60_000, deadlineMs: 2000, fetch: async () => answers.shift() });
     assert.deepEqual(await client.plan("red boots"), ANSWER);
     assert.ok(seen.isCancelled && seen.read <= 20, `${seen.read} pieces`);
+  }
+});
+
+test("a page whose origin is refused is told so at once, and one without a service is not", async () => {
+  globalThis.location = { origin: "http://shop.example" };
+  try {
+    for (const isThere of [true, false]) {
+      const asked = [];
+      const fetch = async (url, options) => {
+        asked.push(url);
+        if (options.mode === "no-cors" && isThere) return new Response(null);
+        throw new TypeError("Failed to fetch");
+      };
+      const call = new Client("http://planner", { timeoutMs: 300, deadlineMs: 100, fetch }).plan("red boots");
+      const error = await call.then(() => assert.fail(), (thrown) => thrown);
+      assert.equal(error instanceof OriginRefusedError, isThere, String(error));
+      if (!isThere) continue;
+      assert.match(error.message, /shop\.example may be refused by the service's allowed origins.*PEAKPLAN_CORS_ORIGINS/);
+      assert.deepEqual(asked, ["http://planner/plan", "http://planner/healthz"]);
+    }
+  } finally {
+    delete globalThis.location;
   }
 });
 

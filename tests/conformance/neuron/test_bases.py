@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import neuron, nxdi_on_cpu
+from service.engines.neuron.configuration import WEIGHT_LAYOUT, GraphKind
 from service.engines.neuron.nxdi import Nxdi
 from service.planner.vocabulary import FILE_NAME
 from service.settings.choices import SHIPPED_MODEL
@@ -29,10 +30,9 @@ def test_its_plans_have_transformers_tokens(architecture: str, tmp_path: Path) -
     expected = transformers_greedy(base)
     request = replace(plan_request(QUERY), max_tokens=48)
 
-    with nxdi_on_cpu.persisted_relocation():
-        over_nxdi, over_ours = neuron.shipped_model(made.folder, tmp_path, tmp_path / "checkpoint")
-        plan = over_nxdi.generate(request)
-        ours = over_ours.generate(request)
+    over_nxdi, over_ours = neuron.shipped_model(made.folder, tmp_path, tmp_path / "checkpoint")
+    plan = over_nxdi.generate(request)
+    ours = over_ours.generate(request)
 
     assert plan.tokens == expected[: len(plan.tokens)]
     assert plan.tokens == ours.tokens
@@ -49,5 +49,15 @@ def test_every_one_is_compiled_for_its_chip(architecture: str, tmp_path: Path) -
     graphs = Nxdi().model(base, arguments).models
 
     assert all(" --target trn1" in graph.compiler_args for graph in graphs)
-    first = {graph.tag: graph.priority_model_idx for graph in graphs}
-    assert first == {"context_encoding_model": None, "medusa_speculation_model": 0}, "trees choose the weights' layout"
+    assert {graph.priority_model_idx for graph in graphs} == {None}
+
+
+@pytest.mark.parametrize("kind", neuron.KINDS)
+def test_a_step_chooses_the_weights_layout_where_it_is_asked_to(kind: GraphKind, tmp_path: Path) -> None:
+    nxdi_on_cpu.import_nxdi()
+    base = write_base(tmp_path / "base", "llama-2")
+    arguments = neuron.neuron_arguments(neuron.TREE, kind) | {"max_context_length": 64, WEIGHT_LAYOUT: True}
+
+    first = [graph.priority_model_idx for graph in Nxdi().model(base, arguments).models]
+
+    assert first == [None, 0]

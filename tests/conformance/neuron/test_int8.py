@@ -63,9 +63,8 @@ def test_its_plans_are_those_of_the_weights_as_they_are_multiplied(architecture:
     beside = {FILE_NAME: SHIPPED_MODEL / FILE_NAME}
     made = import_model(base, tmp_path / "made", write_heads(tmp_path / "heads", hidden_size(base)), beside=beside)
 
-    with nxdi_on_cpu.persisted_relocation():
-        over_nxdi, _ = neuron.shipped_model(made.folder, tmp_path, tmp_path / "checkpoint", "int8")
-        plan = over_nxdi.generate(replace(plan_request(QUERY), max_tokens=48))
+    over_nxdi, _ = neuron.shipped_model(made.folder, tmp_path, tmp_path / "checkpoint", "int8")
+    plan = over_nxdi.generate(replace(plan_request(QUERY), max_tokens=48))
 
     assert plan.tokens == (expected if plan.stop_reason == "finished" else expected[:48])
 
@@ -98,9 +97,9 @@ def test_a_tree_s_layers_are_int8_and_its_tokens_exact(seed: int, tmp_path: Path
         asked = {"attention_mask": torch.ones_like(prompt), "max_new_tokens": neuron.NEW_TOKENS, "do_sample": False}
         expected = model.generate(prompt, **asked)[0, len(made.prompt) :].tolist()
 
-    with nxdi_on_cpu.persisted_relocation(), torch.inference_mode():
+    with torch.inference_mode():
         graph = nxdi_on_cpu.cpu_model(quantised_folder, neuron.neuron_arguments(neuron.TREE) | INT8)
-        tokens, _ = neuron.ours(graph, made, neuron.TREE, relocates=True)
+        tokens, _ = neuron.ours(graph, made, neuron.TREE)
 
     assert tokens == expected
     kept = dict(graph.models[0].model.named_parameters())

@@ -17,7 +17,6 @@ from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import Chip, CompileSettings, MedusaShape, neuron_arguments
 from service.engines.neuron.hugging_face import MedusaGenerator, Unconstrained
 from service.engines.neuron.nxdi import Nxdi
-from service.engines.neuron.relocation import KNOWN_SOURCES
 from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
 from tests.engines.neuron import published_tree
@@ -46,46 +45,37 @@ def runs(models: list[neuron.RandomModel]) -> dict[str, neuron.Runs]:
     return neuron.compare(models)
 
 
-def test_the_source_is_one_that_the_patch_knows(version: str) -> None:
-    assert KNOWN_SOURCES.get(version) == nxdi_on_cpu.source_fingerprint()
-
-
-@pytest.mark.parametrize("graph", ["tree, patched cache", "tree, stock cache", "chain, stock cache"])
+@pytest.mark.parametrize("graph", neuron.KINDS)
 def test_our_loop_is_greedy_on_every_kind_of_graph(runs: dict[str, neuron.Runs], graph: str) -> None:
     assert (runs[f"our loop, {graph}"].identical, runs[f"our loop, {graph}"].of) == (MODELS, MODELS)
 
 
 def test_the_tree_is_worth_it(runs: dict[str, neuron.Runs]) -> None:
-    assert min(runs["our loop, tree, patched cache"].tokens_per_forward) > 2
+    assert min(runs["our loop, tree"].tokens_per_forward) > 2
 
 
 def test_the_published_tree_of_64_rows_is_greedy_in_few_steps(models: list[neuron.RandomModel]) -> None:
     """Check 4 heads and 63 nodes of depth 4, compiled with the positions that fit them."""
-    with nxdi_on_cpu.persisted_relocation():
-        for each in models:
-            model = nxdi_on_cpu.cpu_model(each.folder, neuron.neuron_arguments(published_tree.CHOICES))
-            tokens, forwards = neuron.ours(model, each, published_tree.CHOICES, relocates=True)
+    for each in models:
+        model = nxdi_on_cpu.cpu_model(each.folder, neuron.neuron_arguments(published_tree.CHOICES))
+        tokens, forwards = neuron.ours(model, each, published_tree.CHOICES)
 
-            assert tokens == each.greedy
-            assert len(tokens) / forwards > 3
-
-
-@pytest.mark.parametrize(
-    "name", ["NxDI's loop, tree, stock cache", "our loop misled: tree, stock cache taken for patched"]
-)
-def test_the_stock_cache_loses_what_it_moved(runs: dict[str, neuron.Runs], name: str) -> None:
-    assert runs[name].identical < MODELS
+        assert tokens == each.greedy
+        assert len(tokens) / forwards > 3
 
 
-def test_as_xla_s_graph_the_moved_cache_is_exact_and_costs_no_operation(models: list[neuron.RandomModel]) -> None:
-    """The patched step has the stock one's operations, and the stock one loses what it moved."""
+def test_nxdi_s_own_loop_loses_what_it_moved(runs: dict[str, neuron.Runs]) -> None:
+    assert runs["NxDI's loop, tree"].identical < MODELS
+
+
+@pytest.mark.skipif(not nxdi_on_cpu.has_xla(), reason="torch-xla is not installed: make neuron-conformance")
+def test_xla_s_graphs_are_exact_and_write_each_cache_once(models: list[neuron.RandomModel]) -> None:
+    """A step scatters its rows into the keys and values of two layers, and gathers none of them."""
     runs, operations = neuron.compare_on_xla(models[:1])
 
-    assert [each.identical for each in runs.values()] == [1, 0]
-    assert operations["patched"] == operations["stock"]
-    assert operations["patched"].items() >= {"gather": 5, "scatter": 8}.items(), (
-        "keys and values of 2 layers, moved once"
-    )
+    assert [each.identical for each in runs.values()] == [1, 1]
+    for counts in operations.values():
+        assert counts["scatter"] == 4
 
 
 def test_the_shipped_model_plans_greedy_s_tokens_under_its_grammar(version: str) -> None:
@@ -107,8 +97,8 @@ def test_scripts_that_call_generate_get_greedy_s_tokens(models: list[neuron.Rand
     model.neuron_config.context_encoding_buckets = [neuron.SEQUENCE // 4]
 
     with torch.inference_mode():
-        target = neuron.target_of(model, each, neuron.TREE, relocates=False)
-        output = MedusaGenerator(model, target._lm_head, target._heads, relocates=False).generate(
+        target = neuron.target_of(model, each, neuron.TREE)
+        output = MedusaGenerator(model, target._lm_head, target._heads).generate(
             torch.tensor([each.prompt]), assistant_model=model, max_new_tokens=neuron.NEW_TOKENS
         )
 
@@ -122,7 +112,7 @@ def test_every_graph_is_compiled_for_its_chip_and_prompts_go_to_the_shortest(
     settings = CompileSettings(
         chip=chip, tensor_parallel=1, max_prompt_tokens=384, max_new_tokens=neuron.NEW_TOKENS, dtype="float32"
     )
-    shape = MedusaShape(neuron.VOCABULARY, neuron.HEADS, neuron.TREE)
+    shape = MedusaShape(neuron.HEADS, neuron.TREE)
 
     prompts, trees = Nxdi().model(models[0].folder, neuron_arguments(shape, settings)).models
 
@@ -156,6 +146,18 @@ def test_angles_stay_float32_where_weights_are_bfloat16(models: list[neuron.Rand
     assert difference.abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("changes", [{"batch_size": 2}, {"max_prompt_tokens": 13, "max_new_tokens": 48}])
+def test_no_graph_of_prompts_is_made_that_nothing_uses(
+    models: list[neuron.RandomModel], changes: dict[str, int]
+) -> None:
+    settings = CompileSettings(max_prompt_tokens=384, max_new_tokens=48, speculation_length=48, dtype="float32")
+    shape = MedusaShape(neuron.HEADS, neuron.TREE)
+
+    made = Nxdi().model(models[0].folder, neuron_arguments(shape, settings.model_copy(update=changes))).models
+
+    assert [graph.tag for graph in made] == ["medusa_speculation_model"]
+
+
 def test_our_graph_holds_no_product_with_the_vocabulary(models: list[neuron.RandomModel]) -> None:
     graph = nxdi_on_cpu.cpu_model(models[0].folder, neuron.neuron_arguments(neuron.TREE)).models[0].model
 
@@ -170,10 +172,8 @@ def test_sequences_of_one_graph_share_its_steps(models: list[neuron.RandomModel]
     prompts = [each.prompt, each.prompt[:5], [*each.prompt, *each.prompt[::-1]]]
     tree = MedusaTree.from_choices(neuron.TREE, neuron.HEADS)
     alone = nxdi_on_cpu.cpu_model(each.folder, neuron.neuron_arguments(neuron.TREE))
-    with nxdi_on_cpu.persisted_relocation(), torch.inference_mode():
-        expected = [
-            neuron.ours(alone, replace(each, prompt=prompt), neuron.TREE, relocates=True)[0] for prompt in prompts
-        ]
+    with torch.inference_mode():
+        expected = [neuron.ours(alone, replace(each, prompt=prompt), neuron.TREE)[0] for prompt in prompts]
         model = nxdi_on_cpu.cpu_model(each.folder, arguments)
         found: dict[int, list[int]] = {}
         slots: dict[int, tuple[int, RunningGeneration]] = {}
@@ -181,7 +181,7 @@ def test_sequences_of_one_graph_share_its_steps(models: list[neuron.RandomModel]
             for place in {0, 1} - set(slots):
                 if len(found) + len(slots) < len(prompts):
                     number = len(found) + len(slots)
-                    target = neuron.target_of(model, each, neuron.TREE, relocates=True, sequence=place)
+                    target = neuron.target_of(model, each, neuron.TREE, sequence=place)
                     constraint = Unconstrained(neuron.VOCABULARY, ())
                     limit = neuron.NEW_TOKENS // 2 if number == 0 else neuron.NEW_TOKENS
                     running = RunningGeneration(

@@ -18,9 +18,9 @@ def _decode(rank: int, model: neuron.RandomModel, folder: Path) -> None:
     store = torch.distributed.FileStore(str(folder / "store"), RANKS)  # type: ignore[attr-defined]
     torch.distributed.init_process_group("gloo", rank=rank, world_size=RANKS, store=store)
     nxdi_on_cpu.import_nxdi()
-    with nxdi_on_cpu.persisted_relocation(), torch.inference_mode():
+    with torch.inference_mode():
         shard = nxdi_on_cpu.cpu_model(model.folder, neuron.neuron_arguments(neuron.TREE))
-        tokens, _ = neuron.ours(shard, model, neuron.TREE, relocates=True)
+        tokens, _ = neuron.ours(shard, model, neuron.TREE)
     weights = sum(parameter.numel() for parameter in shard.models[0].model.parameters())
     torch.save((tokens, weights), folder / f"{rank}.pt")
     torch.distributed.destroy_process_group()
@@ -39,6 +39,16 @@ def test_both_ranks_add_up_to_the_whole_model_s_greedy_tokens(tmp_path: Path) ->
         assert weights < 0.7 * sum(parameter.numel() for parameter in whole.models[0].model.parameters())
 
 
+@pytest.mark.parametrize("vocabulary", [neuron.VOCABULARY + 1])
+def test_a_vocabulary_that_the_ranks_do_not_divide_is_sharded(tmp_path: Path, vocabulary: int) -> None:
+    nxdi_on_cpu.import_nxdi()
+    model = neuron.random_model(tmp_path / "model", seed=1, vocabulary=vocabulary)
+
+    spawn(_decode, args=(model, tmp_path), nprocs=RANKS)  # type: ignore[no-untyped-call]
+
+    assert [torch.load(tmp_path / f"{rank}.pt")[0] for rank in range(RANKS)] == [model.greedy] * RANKS
+
+
 def test_key_heads_that_do_not_divide_cannot_be_sharded_as_the_configuration_says(tmp_path: Path) -> None:
     """NxDI copies three key heads to six and then pads them as if they were three still (`gqa.py`, preshard_hook)."""
     model = neuron.random_model(tmp_path / "model", seed=1, attention=(6, 3))
@@ -46,6 +56,6 @@ def test_key_heads_that_do_not_divide_cannot_be_sharded_as_the_configuration_say
     with pytest.raises(ProcessRaisedException, match="but found"):
         spawn(_decode, args=(model, tmp_path), nprocs=RANKS)  # type: ignore[no-untyped-call]
 
-    shape = MedusaShape(neuron.VOCABULARY, neuron.HEADS, neuron.TREE, attention_heads=6, key_value_heads=3)
+    shape = MedusaShape(neuron.HEADS, neuron.TREE, attention_heads=6, key_value_heads=3)
     with pytest.raises(ConfigurationError, match="3 key and value heads"):
         neuron_arguments(shape, CompileSettings(tensor_parallel=RANKS, max_prompt_tokens=64, max_new_tokens=48))

@@ -1,4 +1,4 @@
-"""A tiny transformer behind the forward contract of `service/engines/neuron/forward.py`, faults of stock NxDI included.
+"""A tiny transformer behind the forward contract of `service/engines/neuron/forward.py`.
 
 Its cache is one block of absolute positions for each sequence that each call reads and writes as the contract says;
 nothing in it knows the loop. float64 keeps sums in another order from ever turning a choice.
@@ -25,12 +25,11 @@ class Output:
 
 @dataclass
 class FakeCompiled:
-    """A fake graph; with `relocates` False it forgets what it moved after the step, as stock NxDI does."""
+    """A fake graph, which refuses to move what it has cached."""
 
     shape: ForwardShape
     vocab_size: int
     seed: int = 0
-    relocates: bool = True
     width: int = 24
     calls: int = 0
 
@@ -48,10 +47,9 @@ class FakeCompiled:
         heads = self.shape.num_heads
         self.heads = MedusaHeads(random(heads, self.width, self.width).float(), random(heads, self.width).float())
 
-    def target(self, *, relocates: bool | None = None, sequence: int = 0) -> CompiledTarget:
-        """Return a target of this graph, which by default knows whether the graph keeps its moves."""
-        told = self.relocates if relocates is None else relocates
-        return CompiledTarget(self, self.shape, self.lm_head, self.heads, relocates=told, sequence=sequence)
+    def target(self, sequence: int = 0) -> CompiledTarget:
+        """Return a target of one of this graph's sequences."""
+        return CompiledTarget(self, self.shape, self.lm_head, self.heads, sequence=sequence)
 
     def forward(
         self,
@@ -63,6 +61,11 @@ class FakeCompiled:
     ) -> Output:
         self.calls += 1
         assert len(input_ids) == self.shape.batch_size
+        assert (medusa_args is None) or not self.shape.is_chain, "the plain graph has no such inputs"
+        if self.shape.is_chain and input_ids.shape[1] == self.shape.rows:
+            causal = torch.ones(self.shape.rows, self.shape.rows).tril().expand(self.shape.batch_size, -1, -1)
+            unmoved = torch.zeros(self.shape.batch_size, self.shape.num_heads + 1, dtype=torch.long)
+            medusa_args = (unmoved, unmoved, causal, position_ids)
         if medusa_args is None:
             assert bool(attention_mask.all())
             assert self.shape.batch_size == 1
@@ -98,11 +101,11 @@ class FakeCompiled:
         assert len(tokens) == len(positions) == len(slots) == rows
         assert mask.shape == (rows, rows)
         assert len(source) == len(target) == self.shape.num_heads + 1
-        assert int(max(slots.max(), source.max(), target.max())) < self.shape.seq_len
-        moved = cache.index_copy(2, target, cache.index_select(2, source))
+        assert torch.equal(source, target), "no key or value is moved"
+        assert int(slots.max()) < self.shape.seq_len
         sees = torch.cat([torch.ones(rows, visible, dtype=torch.bool), mask.bool()], dim=1)
-        hidden, written = self._hidden(tokens, positions, moved[:, :, :visible], sees)
-        self._cache[row] = (moved if self.relocates else cache).index_copy(2, slots, written)
+        hidden, written = self._hidden(tokens, positions, cache[:, :, :visible], sees)
+        self._cache[row] = cache.index_copy(2, slots, written)
         return hidden
 
     def _hidden(self, tokens: Tensor, positions: Tensor, past: Tensor, sees: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,12 +27,8 @@ ANY_TEXT = r"start: /(.|\n){8,24}/"
 class FakeDriver:
     """A driver that writes the files that NxDI would write, and counts its calls."""
 
-    knows_the_source: bool = True
     compiled: list[Mapping[str, Any]] = field(default_factory=list)
     loaded: int = 0
-
-    def persist_relocation(self) -> bool:
-        return self.knows_the_source
 
     def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
         assert torch.load(checkpoint / "medusa_heads.pt", weights_only=True) == {}  # the host multiplies them
@@ -47,9 +43,9 @@ class FakeDriver:
         return FakeCompiled(forward_shape(arguments), vocab_size=1000, seed=5, width=HIDDEN)
 
 
-def compiled(model_dir: Path, folder: Path, driver: FakeDriver | None = None, *, allow_chain: bool = False) -> Manifest:
-    driver = driver or FakeDriver()
-    return compile_model(model_dir, folder.parent, folder, SETTINGS, PACKAGES, driver, allow_chain=allow_chain)
+def compiled(model_dir: Path, folder: Path, driver: FakeDriver | None = None, **changes: Any) -> Manifest:
+    settings = SETTINGS.model_copy(update=changes)
+    return compile_model(model_dir, folder.parent, folder, settings, PACKAGES, driver or FakeDriver())
 
 
 def loaded(model_dir: Path, folder: Path, driver: FakeDriver | None = None, **changes: Any) -> NeuronModel:

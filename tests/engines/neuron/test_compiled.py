@@ -12,20 +12,19 @@ from tokenizers import Tokenizer
 
 from service.engines.neuron import __main__ as command
 from service.engines.neuron.compilation import compile_model
-from service.engines.neuron.configuration import CompileSettings, ConfigurationError, chain
+from service.engines.neuron.configuration import CompileSettings, ConfigurationError
 from service.engines.neuron.cores import VISIBLE_CORES, core_count
 from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check_manifest
 from service.engines.protocol import GenerationRequest
 from tests.engines.neuron import published_tree
 from tests.engines.neuron.fake_driver import ANY_TEXT, PACKAGES, SETTINGS, FakeDriver, compiled, loaded
-from tests.tiny_model import HIDDEN, MEDUSA_HEADS, MODEL_ID, TREE
+from tests.tiny_model import HIDDEN, MODEL_ID, TREE
 
 
 def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, artifacts: Path) -> None:
     manifest = Manifest.read(artifacts)
 
     assert manifest.model_id == MODEL_ID
-    assert manifest.relocates
     assert manifest.sdk == "2.28"
     assert manifest.packages == PACKAGES
     assert sorted(map(tuple, manifest.arguments["medusa_tree"])) == sorted(map(tuple, TREE))
@@ -43,24 +42,15 @@ def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, arti
     assert not [path for path in artifacts.parent.iterdir() if path.name.startswith(".checkpoint")]
 
 
-def test_where_the_patch_does_not_fit_a_bake_fails(tiny_model_dir: Path, tmp_path: Path) -> None:
-    driver = FakeDriver(knows_the_source=False)
+def test_the_plain_graph_decodes_what_the_tree_s_does(tiny_model_dir: Path, artifacts: Path, tmp_path: Path) -> None:
+    manifest = compiled(tiny_model_dir, tmp_path / "compiled", graph="chain")
 
-    with pytest.raises(ManifestError, match="pass --allow-chain"):
-        compiled(tiny_model_dir, tmp_path / "compiled", driver)
-
-    assert not driver.compiled
-
-
-def test_where_the_patch_does_not_fit_a_chain_is_compiled_on_request(tiny_model_dir: Path, tmp_path: Path) -> None:
-    driver = FakeDriver(knows_the_source=False)
-    manifest = compiled(tiny_model_dir, tmp_path / "compiled", driver, allow_chain=True)
-
-    assert not manifest.relocates
-    assert manifest.arguments["medusa_tree"] == [list(choice) for choice in chain(MEDUSA_HEADS)]
-    assert manifest.arguments["medusa_speculation_length"] == MEDUSA_HEADS + 2
-    model = loaded(tiny_model_dir, tmp_path / "compiled")
-    assert model.generate(GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT)).stop_reason == "finished"
+    assert manifest.arguments["speculation_length"] == len(TREE) + 1
+    request = GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT, trace=True)
+    found = loaded(tiny_model_dir, tmp_path / "compiled").generate(request)
+    assert found.tokens == loaded(tiny_model_dir, artifacts).generate(request).tokens
+    for step in found.steps:
+        assert [node.depth for node in step.nodes] == list(range(len(step.nodes))), "no branches"
 
 
 def test_what_cannot_be_right_is_refused_before_anything_is_compiled(tiny_model_dir: Path, tmp_path: Path) -> None:
@@ -143,6 +133,18 @@ def test_every_difference_is_said_at_once(tiny_model_dir: Path, artifacts: Path,
         assert words in str(caught.value)
 
 
+def test_a_base_of_the_same_sizes_is_another_base(tiny_model_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
+    folder, weights = tmp_path / "tiny" / tiny_model_dir.name, tmp_path / "tiny" / "base" / "model.safetensors"
+    compiled(folder, tmp_path / "compiled")
+    changed = bytearray(weights.read_bytes())
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+
+    with pytest.raises(ManifestError, match="it was compiled from another base"):
+        loaded(folder, tmp_path / "compiled")
+
+
 def test_a_changed_model_is_another_model(tiny_model_dir: Path, artifacts: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
     folder = tmp_path / "tiny" / tiny_model_dir.name
@@ -172,9 +174,9 @@ def test_nothing_compiles_at_boot_whatever_is_missing(
 
 def test_a_manifest_of_another_kind_says_which_field(artifacts: Path, tmp_path: Path) -> None:
     folder = changed_copy(artifacts, tmp_path)
-    (folder / FILE).write_text('{"format": 2}', encoding="utf-8")
+    (folder / FILE).write_text('{"format": 1}', encoding="utf-8")
 
-    with pytest.raises(ManifestError, match="is not a manifest of this version: format: Input should be 1"):
+    with pytest.raises(ManifestError, match="is not a manifest of this version: format: Input should be 2"):
         Manifest.read(folder)
 
 

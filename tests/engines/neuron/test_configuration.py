@@ -12,6 +12,7 @@ from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import (
     CANDIDATES,
     TENSOR_PARALLEL,
+    WEIGHT_LAYOUT,
     Chip,
     CompileSettings,
     ConfigurationError,
@@ -24,7 +25,7 @@ from service.engines.neuron.configuration import (
 
 OURS = Path(__file__).parents[3] / "models" / "qp-smollm2-135m"
 TREE = ((0,), (1,), (0, 0), (0, 1), (0, 0, 0))
-MODEL = MedusaShape(vocab_size=49152, num_heads=4, tree=TREE)
+MODEL = MedusaShape(num_heads=4, tree=TREE)
 SETTINGS = CompileSettings(max_prompt_tokens=384, max_new_tokens=96)
 
 
@@ -56,6 +57,22 @@ def test_the_arguments_are_those_that_nxdi_reads() -> None:
     }
 
 
+def test_the_plain_graph_has_the_chain_s_rows_and_nothing_of_medusa_s() -> None:
+    arguments = neuron_arguments(MODEL, SETTINGS.model_copy(update={"graph": "chain", "speculation_length": 13}))
+
+    assert (arguments["speculation_length"], arguments["medusa_tree"]) == (13, [[0], [0] * 2, [0] * 3, [0] * 4])
+    assert arguments["token_generation_buckets"] == [512], "one graph of all positions"
+    assert not {"is_medusa", "medusa_speculation_length", "on_device_sampling_config"} & arguments.keys()
+    assert forward_shape(arguments).is_chain
+    assert forward_shape(arguments).rows == 13
+    assert not forward_shape(neuron_arguments(MODEL, SETTINGS)).is_chain
+
+
+def test_the_weights_layout_is_chosen_on_request_alone() -> None:
+    assert WEIGHT_LAYOUT not in neuron_arguments(MODEL, SETTINGS)
+    assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"weight_layout": True}))[WEIGHT_LAYOUT]
+
+
 @pytest.mark.parametrize("chip", TENSOR_PARALLEL)
 def test_the_compiler_s_target_is_the_chip(chip: Chip) -> None:
     """NxDI passes --target from this argument alone; without it trn1's artifacts would be the baking host's inf2."""
@@ -77,7 +94,7 @@ def test_short_prompts_have_short_graphs(longest: int, rows: int, buckets: list[
 def test_the_shipped_model_compiles_as_the_fleets_have_it() -> None:
     tree = json.loads((OURS / "medusa_tree.json").read_text(encoding="utf-8"))
 
-    arguments = neuron_arguments(MedusaShape(49152, 4, tuple(map(tuple, tree))), SETTINGS)
+    arguments = neuron_arguments(MedusaShape(4, tuple(map(tuple, tree))), SETTINGS)
 
     assert arguments["medusa_speculation_length"] == len(tree) + 1
     assert forward_shape(arguments).needed(384, 96) <= arguments["seq_len"]
@@ -91,13 +108,12 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("model", "changes", "words"),
     [
-        (MedusaShape(49152, 0, TREE), {}, "num_medusa_heads 0"),
-        (MedusaShape(49152, 4, ()), {}, "medusa_tree is empty"),
-        (MedusaShape(49152, 2, TREE), {}, "needs 3 heads, and there are 2"),
-        (MedusaShape(49152, 4, ((0,), (0,))), {}, "listed twice"),
-        (MedusaShape(49152, 4, ((1, 0),)), {}, "hangs from [1], which is not a choice"),
-        (MedusaShape(49152, 4, ((0,), (10,))), {}, "asks for rank 10: a head makes 10 guesses"),
-        (MedusaShape(49153, 4, TREE), {"tensor_parallel": 2}, "does not divide the vocabulary of 49153"),
+        (MedusaShape(0, TREE), {}, "num_medusa_heads 0"),
+        (MedusaShape(4, ()), {}, "medusa_tree is empty"),
+        (MedusaShape(2, TREE), {}, "needs 3 heads, and there are 2"),
+        (MedusaShape(4, ((0,), (0,))), {}, "listed twice"),
+        (MedusaShape(4, ((1, 0),)), {}, "hangs from [1], which is not a choice"),
+        (MedusaShape(4, ((0,), (10,))), {}, "asks for rank 10: a head makes 10 guesses"),
         (
             replace(MODEL, attention_heads=9, key_value_heads=3),
             {"tensor_parallel": 2},
@@ -106,8 +122,9 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
         (MODEL, {"tensor_parallel": 16}, "tensor_parallel 16 is not possible on inf2: choose one of 1, 2, 4, 8, 24"),
         (MODEL, {"chip": "trn1", "tensor_parallel": 4}, "not possible on trn1"),
         (MODEL, {"sequence_length": 490}, "may touch 491 cache positions"),
-        (MODEL, {"speculation_length": 5}, "medusa_speculation_length 5: the tree's 5 nodes and the root need 6"),
-        (MODEL, {"context_buckets": (6, 384)}, "context bucket 6 equals medusa_speculation_length"),
+        (MODEL, {"speculation_length": 5}, "5 rows a step: the tree's 5 nodes and the root need 6"),
+        (MODEL, {"context_buckets": (6, 384)}, "context bucket 6 equals the rows of a step"),
+        (MODEL, {"context_buckets": (5, 384)}, "context bucket 5: prompts of 6 tokens and less are read as trees"),
         (MODEL, {"context_buckets": (64, 128)}, "the largest context bucket is 128, and max_context_length 384"),
     ],
 )
@@ -123,7 +140,7 @@ def test_the_cache_bound_is_met_to_the_position() -> None:
 def test_the_seed_s_tree_of_64_rows_has_the_positions_that_it_needs() -> None:
     """Check 384 + 96 + 4 + 1 + 64 = 549 in the next multiple of 64; 512 were refused."""
     depths = [(rank,) * depth for depth in range(1, 5) for rank in range(10)]
-    model = MedusaShape(vocab_size=32000, num_heads=4, tree=tuple(depths))
+    model = MedusaShape(num_heads=4, tree=tuple(depths))
     rows_of_64 = SETTINGS.model_copy(update={"speculation_length": 64})
 
     arguments = neuron_arguments(model, rows_of_64)
@@ -135,15 +152,16 @@ def test_the_seed_s_tree_of_64_rows_has_the_positions_that_it_needs() -> None:
 
 
 def test_everything_wrong_is_said_at_once() -> None:
-    found = problems(MedusaShape(49153, 2, TREE), sequence_length=400, tensor_parallel=2)
+    found = problems(MedusaShape(2, TREE), sequence_length=400, tensor_parallel=16)
 
-    assert all(words in found for words in ("49153", "needs 3 heads", "may touch"))
+    assert all(words in found for words in ("16 is not possible", "needs 3 heads", "may touch"))
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"is_medusa": False}, "is_medusa is off"),
+        ({"is_medusa": False}, "one of is_medusa and speculation_length"),
+        ({"speculation_length": 6}, "one of is_medusa and speculation_length"),
         ({"is_continuous_batching": True}, "is_continuous_batching is on"),
         ({"async_mode": True}, "async_mode is on"),
         ({"token_generation_batches": [1, 2]}, "token_generation_batches is on"),

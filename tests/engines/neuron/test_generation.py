@@ -11,13 +11,12 @@ from service.decoding.constraint import Constraint
 from service.decoding.generation import RunningGeneration, generate, step
 from service.decoding.medusa import MedusaProposer
 from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
-from service.decoding.proposer import NO_PROPOSER
+from service.decoding.proposer import NO_PROPOSER, ChainProposer, Proposer
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import (
     CompileSettings,
     MedusaShape,
-    chain,
     forward_shape,
     neuron_arguments,
 )
@@ -37,6 +36,12 @@ def shape_of(num_heads: int, rows: int, seq_len: int = 160, batch_size: int = 1)
     return ForwardShape(num_heads, rows, max_context_length=24, seq_len=seq_len, batch_size=batch_size)
 
 
+def drafting(target: CompiledTarget, tree: MedusaTree) -> Proposer:
+    """Return what drafts by a tree for a target: one chain of it where that reads no branches."""
+    heads = MedusaProposer(target, tree)
+    return ChainProposer(heads) if target.shape.is_chain else heads
+
+
 def decode(
     model: FakeCompiled,
     tree: MedusaTree | None,
@@ -44,11 +49,10 @@ def decode(
     constraint: Constraint,
     max_tokens: int = 30,
     *,
-    relocates: bool | None = None,
     fast_forward: bool = True,
 ) -> Generation:
-    target = model.target(relocates=relocates)
-    proposer = MedusaProposer(target, tree) if tree else NO_PROPOSER
+    target = model.target()
+    proposer = drafting(target, tree) if tree else NO_PROPOSER
     generation = generate(target, proposer, prompt, constraint, max_tokens=max_tokens, fast_forward=fast_forward)
     check_statistics(generation)
     assert generation.statistics.forwards == model.calls
@@ -59,8 +63,8 @@ def decode(
 def graphs(draw: st.DrawFn) -> tuple[FakeCompiled, MedusaTree]:
     """Draw a random model compiled for random rows, with a random tree that may be too large for them."""
     num_heads = draw(st.integers(1, 5))
-    shape = shape_of(num_heads, draw(st.integers(1, 14)))
-    model = FakeCompiled(shape, VOCABULARY, draw(st.integers(0, 7)), relocates=draw(st.booleans()))
+    shape = replace(shape_of(num_heads, draw(st.integers(1, 14))), is_chain=draw(st.booleans()))
+    model = FakeCompiled(shape, VOCABULARY, draw(st.integers(0, 7)))
     return model, MedusaTree.from_choices(draw(choices(num_heads)), num_heads)
 
 
@@ -79,24 +83,30 @@ def test_any_tree_on_any_graph_gives_greedy_s_tokens(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_wide_tree_saves_forwards_on_either_kind_of_graph(seed: int) -> None:
-    tree = MedusaTree.from_choices(WIDE, 4)
-    spent = {}
-    for relocates in (True, False):
-        model = FakeCompiled(shape_of(4, 24), VOCABULARY, seed, relocates)
-        expected = greedy(model, [3, 4], compile_grammar(FREE), 40)
-        generation = decode(model, tree, [3, 4], compile_grammar(FREE), 40)
-        assert generation.tokens == expected
-        spent[relocates] = generation.statistics.forwards
+def test_a_wide_tree_saves_forwards_though_nothing_is_moved(seed: int) -> None:
+    model = FakeCompiled(shape_of(4, 24), VOCABULARY, seed)
 
-    assert max(spent.values()) < 40
+    generation = decode(model, MedusaTree.from_choices(WIDE, 4), [3, 4], compile_grammar(FREE), 40)
+
+    assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
+    assert generation.statistics.forwards < 40
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_plain_graph_reads_the_first_guesses_as_a_chain(seed: int) -> None:
+    model = FakeCompiled(replace(shape_of(4, 6), is_chain=True), VOCABULARY, seed)
+
+    generation = decode(model, MedusaTree.from_choices(WIDE, 4), [3, 4], compile_grammar(FREE), 40)
+
+    assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
+    assert generation.statistics.forwards < 40
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_published_tree_of_64_rows_gives_greedy_s_tokens(seed: int) -> None:
     """Check 4 heads, 63 nodes of depth 4, and the positions that a compilation chooses for them."""
     tree = published_tree.CHOICES
-    described = MedusaShape(VOCABULARY, published_tree.HEADS, tuple(map(tuple, tree)))
+    described = MedusaShape(published_tree.HEADS, tuple(map(tuple, tree)))
     arguments = neuron_arguments(described, CompileSettings(max_prompt_tokens=384, max_new_tokens=96))
     shape = forward_shape(arguments)
     model = FakeCompiled(shape, VOCABULARY, seed)
@@ -106,29 +116,6 @@ def test_the_published_tree_of_64_rows_gives_greedy_s_tokens(seed: int) -> None:
     assert (shape.rows, shape.num_heads, shape.seq_len) == (64, 4, 576)
     assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
     assert generation.statistics.forwards < 40
-
-
-def test_the_relocation_fault_of_stock_nxdi_shows() -> None:
-    """Check that tokens go wrong where a graph that forgets its moves is treated as one that keeps them."""
-    tree = MedusaTree.from_choices(WIDE, 4)
-    wrong = 0
-    for seed in range(8):
-        model = FakeCompiled(shape_of(4, 24), VOCABULARY, seed, relocates=False)
-        expected = greedy(model, [3, 4], Unconstrained(VOCABULARY, ()), 40)
-        wrong += decode(model, tree, [3, 4], Unconstrained(VOCABULARY, ()), 40, relocates=True).tokens != expected
-
-    assert wrong >= 6
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_chain_never_asks_to_move_anything(seed: int) -> None:
-    """Check the reason why chains are the fallback: even a faulty graph decodes them correctly."""
-    model = FakeCompiled(shape_of(4, 6), VOCABULARY, seed, relocates=False)
-    tree = MedusaTree.from_choices(chain(4), 4)
-
-    generation = decode(model, tree, [3, 4], compile_grammar(FREE), 40, relocates=True)
-
-    assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
 
 
 @pytest.mark.parametrize("prompt", [[0], [0, 0, 0], [5, 0, 7, 0], [0, 5]])
@@ -256,7 +243,9 @@ def test_a_grammar_may_be_compiled_beside_the_prompt_s_forward(
     made: Future[Constraint] = Future()
     made.set_result(compile_grammar(grammar))
     target = model.target()
-    proposer = PrefillProposer(PrefillDraft.from_sequences([[3, 1], [5]]), MedusaProposer(target, tree))
+    proposer: Proposer = PrefillProposer(PrefillDraft.from_sequences([[3, 1], [5]]), MedusaProposer(target, tree))
+    if model.shape.is_chain:
+        proposer = ChainProposer(proposer)
 
     generation = generate(target, proposer, prompt, made, max_tokens=max_tokens, trace=numbers)
     assert generation.tokens == expected
@@ -295,14 +284,14 @@ def test_sequences_of_one_graph_join_and_leave_without_a_trace(
 ) -> None:
     """Check a graph of several sequences: whoever shares its calls, the tokens are those of greedy decoding alone."""
     alone, tree = graph
-    model = FakeCompiled(replace(alone.shape, batch_size=batch_size), VOCABULARY, alone.seed, alone.relocates)
+    model = FakeCompiled(replace(alone.shape, batch_size=batch_size), VOCABULARY, alone.seed)
     slots: dict[int, tuple[list[int], RunningGeneration]] = {}
     while waiting or slots:
         for sequence in sorted(set(range(batch_size)) - set(slots)):
             if waiting and (not slots or data.draw(st.booleans(), label="joins")):
                 grammar, prompt, drafts, max_tokens = waiting.pop(0)
                 target = model.target(sequence=sequence)
-                proposer = MedusaProposer(target, tree) if drafts else NO_PROPOSER
+                proposer = drafting(target, tree) if drafts else NO_PROPOSER
                 expected = greedy(alone, prompt, compile_grammar(grammar), max_tokens)
                 running = RunningGeneration(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
                 slots[sequence] = (expected, running)

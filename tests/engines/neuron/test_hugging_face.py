@@ -14,9 +14,9 @@ TREE = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
 SHAPE = ForwardShape(HEADS, len(TREE) + 1, max_context_length=24, seq_len=96)
 
 
-def nxdi_model(seed: int = 0, *, relocates: bool = True, **changes: Any) -> Any:
+def nxdi_model(seed: int = 0, **changes: Any) -> Any:
     """Return a loaded model as scripts have it."""
-    model: Any = FakeCompiled(SHAPE, VOCABULARY, seed, relocates)
+    model: Any = FakeCompiled(SHAPE, VOCABULARY, seed)
     model.config = SimpleNamespace(vocab_size=VOCABULARY, eos_token_id=None)
     arguments = {
         "is_medusa": True,
@@ -40,13 +40,12 @@ def expected(model: Any, prompt: list[int], count: int) -> list[int]:
     return prompt + greedy(model, prompt, Unconstrained(VOCABULARY, ()), count)
 
 
-@pytest.mark.parametrize("relocates", [False, True])
 @pytest.mark.parametrize("seed", range(4))
-def test_scripts_get_greedy_s_tokens_from_either_kind_of_artifacts(seed: int, relocates: bool) -> None:
-    model = nxdi_model(seed, relocates=relocates)
+def test_scripts_get_greedy_s_tokens(seed: int) -> None:
+    model = nxdi_model(seed)
     ids = torch.tensor([[3, 0, 7]])
 
-    output = generator(model, relocates=relocates).generate(ids, assistant_model=model, max_new_tokens=25)
+    output = generator(model).generate(ids, assistant_model=model, max_new_tokens=25)
 
     assert output.tolist() == [expected(model, [3, 0, 7], 25)]
 

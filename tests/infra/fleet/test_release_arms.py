@@ -93,7 +93,10 @@ def test_who_is_compared_with_whom() -> None:
     assert arms_of("cell-1", WAVES) == (["cell-1"], ["cell-2", "cell-3", "cell-4"])
     assert queries("dev", *arms_of("cell-4", WAVES), 4) == [], "no cell has the release before any more"
     assert queries("dev", ["cell-1"], [], 1) == [], "a fleet of one cell has nothing to compare with"
+    assert queries("dev", [], ["cell-1"], 2) == []
     asked = queries("dev", *arms_of("cell-1", WAVES), 4)
+    share = ALPHA / len(MEASURES) / 3  # of each comparison, of which each measure has three
+    assert [query["Expression"] for query in asked if query["ReturnData"]] == [harm(m[0], share) for m in MEASURES]
     assert [query["Id"] for query in asked if query["ReturnData"]] == list(MEASURES)
     names = [query["Id"] for query in asked]
     assert len(names) == len(set(names))
