@@ -169,8 +169,8 @@ def _unused(
             else:
                 lost.append(f"{name} looks like the {role} ({example!r}) and is not read as one: {flag}")
             break
-    if "price" not in found and not lost:
-        lost.append("no field is read as the price: name it with --map FIELD=price")
+    if "price" not in found and not lost:  # there may be none
+        notes.append("no field is read as the price: name it with --map FIELD=price")
     return lost, notes
 
 
