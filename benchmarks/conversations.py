@@ -21,9 +21,10 @@ from typing import Any, Final
 from benchmarks.machine import describe_machine
 from benchmarks.model_texts import generator
 from benchmarks.serving_tables import provenance
-from service.planner.completion import plan_from_text
+from service.engines.protocol import PromptTooLongError
 from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.plan_text import PlanTextError
+from service.planner.plan_text import PlanTextError, parse
+from service.planner.planner import plan_of
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
@@ -225,8 +226,8 @@ def by_model(model: Path, vocabulary: Vocabulary) -> Planning:
 
     def plan(task: PlanTask) -> Json:
         try:
-            return plan_from_text(generate(task), task.question, vocabulary).model_dump(mode="json")
-        except PlanTextError:  # cut short
+            return plan_of(parse(generate(task), task.question, vocabulary), task).model_dump(mode="json")
+        except (PlanTextError, PromptTooLongError):  # cut short, or not begun: rules answer
             return by_rule(vocabulary)(task)
 
     return plan

@@ -185,7 +185,7 @@ def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "conversations": lambda: measured("conversations", "make eval", render_conversations),
+    "conversations": render_conversations,
     "decoding": render_decoding,
     "first_answer": render_first_answer,
     "gallery": render_gallery,

@@ -11,10 +11,9 @@ from typing import Any, get_args
 
 from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import EngineError
-from service.planner.completion import plan_from_text
 from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
-from service.planner.plan_text import PlanTextError
-from service.planner.planner import Planned, Planner
+from service.planner.plan_text import PlanTextError, parse
+from service.planner.planner import Planned, Planner, plan_of
 from service.planner.prompt import PlanTask
 from service.planner.single_flight import SingleFlight
 from service.planner.spot_checks import SpotChecks
@@ -198,5 +197,5 @@ def _memorable(planned: Planned) -> CachedPlanText:
 def _cached_plan(remembered: CachedPlanText, task: PlanTask) -> Planned:
     """Build a cached plan. Raises ValueError (PlanTextError) when it is not valid for this question."""
     meaning = QuestionMeaning.unpacked(remembered.meaning)
-    plan = plan_from_text(remembered.text, task.question, task.vocabulary, meaning)
+    plan = plan_of(parse(remembered.text, task.question, task.vocabulary), task, meaning)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)

@@ -166,9 +166,16 @@ class Planner:
     def complete(self, drafted: Drafted, task: PlanTask) -> Planned:
         """Return the plan of what the model wrote."""
         meaning = _meaning_of(drafted.result)
-        plan = plan_from_draft(drafted.draft, task.question, task.vocabulary, meaning)
+        plan = plan_of(drafted.draft, task, meaning)
         model_id = drafted.result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=drafted.strategy, result=drafted.result)
+
+
+def plan_of(draft: PlanDraft, task: PlanTask, meaning: QuestionMeaning | None = None) -> Plan:
+    """Return the plan of what a model marked, or by rule where rules read the language of a single question better."""
+    if task.is_read_by_rule:
+        return plan_by_rule(task.conversation, task.vocabulary)
+    return plan_from_draft(draft, task.question, task.vocabulary, meaning)
 
 
 def tell_fault(question: str, fault: Exception) -> None:

@@ -74,8 +74,17 @@ class PlanTask:
 
     @cached_property
     def conversation(self) -> Conversation:
-        """The question as rules read it, once: only where no model plans it, or its worth is asked."""
+        """The question as rules read it, once: for its language, and where no model plans it or its worth is asked."""
         return Conversation(self.question.recent)
+
+    @cached_property
+    def is_read_by_rule(self) -> bool:
+        """Tell whether rules plan this question in any case: a single one in Spanish, German or French.
+
+        The model has learnt these languages from 2,000 labelled turns. Of later turns it plans as many as rules do, of
+        single questions fewer (docs/decisions/0034-the-model-reads.md).
+        """
+        return len(self.question.utterances) == 1 and not self.conversation.is_english
 
     @cached_property
     def prompt(self) -> str:

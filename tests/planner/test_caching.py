@@ -336,7 +336,7 @@ async def test_whatever_fails_at_a_question_it_is_answered_counted_and_told_once
 async def test_a_cached_plan_that_fails_is_answered_too(monkeypatch: pytest.MonkeyPatch) -> None:
     caching = planner(Engine())
     await caching.plan(task("red shoes"))
-    monkeypatch.setattr(caching_module, "plan_from_text", _failing)
+    monkeypatch.setattr(caching_module, "plan_of", _failing)
     at_once = caching.plan_at_once(task("red shoes"))
     assert at_once is not None
     assert (at_once.source, at_once.reason) == ("fallback", "fault")
