@@ -94,7 +94,7 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
     priced = [j for j in judged if j.origin in ("price", "taxonomy")]
     labelled = {
         origin: by_origin[origin]
-        for origin in ("queryner", "sentence", "price", "follow_up", "slip")
+        for origin in ("queryner", "sentence", "price", "slip")
         if origin in by_origin
     }
     return {

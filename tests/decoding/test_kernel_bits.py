@@ -32,8 +32,8 @@ from service.weights.model_folder import LoadedModel, load_model
 from tests.decoding.kernel_calls import ARM64_SYSTEM, QEMU, KernelCalls
 
 DRAWN_MODEL = "142d23e159a962ed9b5bc7bbd60c207d323ea323535ac3a847768f6fddd98fa9"
-SHIPPED_MODEL = "fcd2f3259ef3f5de87aa4c723b3472a12c6c4b06315279d2eb971df9e86cefb4"
-PLANS_OF_DEV_QUESTIONS = "00cb5ad3bb12b0d1805350e349dff0a9cf4338c061d32b8b43daa5146c151df9"
+SHIPPED_MODEL = "7db3a7616fb222f02f876a13ab610fd28b384c6447b14d11e49072ba224a4448"
+PLANS_OF_DEV_QUESTIONS = "a500da37a2cf6c0ced67dad578fa2a9e85c95a523a3b3941af81eec4a9ae7b44"
 ROTARY_ANGLES = "bda1ea8408d185875b4c0ab99e1bc2bfbcc79f63de2f85db75f45e171de24652"
 
 HERE = {target.kernel: target for target in targets_here()}
