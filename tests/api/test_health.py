@@ -55,7 +55,7 @@ async def test_not_ready_while_every_replica_is_down() -> None:
 
 async def test_not_ready_once_a_replica_stays_down_so_that_its_host_is_replaced() -> None:
     stuck, well = FakeEngine("NeuronCore(s) not available: it"), FakeEngine()
-    for limit, status in ((0.05, 503), (0, 200)):
+    for limit, status in ((0.3, 503), (0, 200)):
         async with talking_to(
             stuck, well, readiness_ttl_seconds=60, queue=QueueSettings(lost_replica_seconds=limit)
         ) as client:
