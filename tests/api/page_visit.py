@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -84,7 +85,8 @@ class Visit:
 
     @property
     def options(self) -> Locator:
-        return self.page.get_by_role("region", name="Three good options")
+        """What the shop has; its heading says how many, or what was not found."""
+        return self.page.get_by_role("region", name=re.compile("option|^Not found|^Nothing of"))
 
     @property
     def shop(self) -> Locator:

@@ -25,7 +25,7 @@ from tests.fake_engines import FakeEngine, until
 pytestmark = pytest.mark.anyio
 catalogue = pytest.importorskip("peakplan_client.catalogue")
 
-BOOTS = " Find Color red Type boots Any"
+BOOTS = " Find Color red Type boots Max under $100 Not Material suede Any"
 ASKED = {"query": "red boots under $100, not suede"}
 NAMES = [
     "Red Boots",

@@ -33,7 +33,10 @@ def test_question_becomes_plan_and_decoding(visit: Visit) -> None:
     plan = visit.page.evaluate(PLAN, "nike running shoes red size 10 that nobody asked for before")
     expect(visit.plan.locator(".asked")).to_have_text("nike running shoes red size 10 that nobody asked for before")
     expect(visit.plan.locator(".queries li")).to_have_text(plan["queries"])
-    chips = sum(map(len, plan["facets"].values())) + sum(map(len, plan["exclude"].values()))
+    items = [plan, *plan["parts"]]
+    chips = sum(len(values) for item in items for side in ("facets", "exclude") for values in item[side].values())
+    chips += sum(item["price"]["min"] is not None or item["price"]["max"] is not None for item in items)
+    chips += len(plan["offers"]) + (plan["sort"] != "relevance") + (plan["rating"]["min"] is not None)
     expect(visit.plan.locator(".chip-value")).to_have_count(chips)
     expect(visit.shop).to_contain_text("PEAKPLAN_SAMPLE_SHOP turns it on")
     expect(visit.decoding.locator(".another-run")).to_contain_text("This is another run of the same question")
