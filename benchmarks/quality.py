@@ -93,9 +93,7 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
     scope = [j for j in judged if j.example.draft.intent != "out_of_scope"]
     priced = [j for j in judged if j.origin in ("price", "taxonomy")]
     labelled = {
-        origin: by_origin[origin]
-        for origin in ("queryner", "sentence", "price", "slip")
-        if origin in by_origin
+        origin: by_origin[origin] for origin in ("queryner", "sentence", "price", "slip") if origin in by_origin
     }
     return {
         "questions": len(every),

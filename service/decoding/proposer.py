@@ -52,10 +52,6 @@ class ChainProposer:
     def __init__(self, then: Proposer) -> None:
         self._then = then
 
-    @property
-    def draft_forwards(self) -> int:
-        return self._then.draft_forwards
-
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         """Let it draft without regard to the target's room, which branches that are dropped would take."""
         self._then.propose(tree, grammar, Budget(budget.deepest, tree.run + MOST_DRAFTED_NODES))
