@@ -105,7 +105,7 @@ class Slot:
             self.why_down = await self._until_lost()
             self._down_since = time.monotonic()
             on_down()
-            lived = time.monotonic() - started
+            lived = self._down_since - started
             backoff = MIN_BACKOFF if lived > _STABLE_SECONDS else min(backoff * 2, _MAX_BACKOFF)
             fields = {"reason": self.why_down, "lived_seconds": round(lived, 3), "backoff_seconds": backoff}
             logger.error("replica down", extra=fields)
