@@ -66,6 +66,7 @@ def test_a_file_is_made_of_its_extras(file: str) -> None:
         "protobuf",
         "jsonschema",
         "boto3",
+        "charset-normalizer",
         "botocore",
         "grpcio",
         "httpx",

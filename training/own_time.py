@@ -20,7 +20,7 @@ KIND_HEAD_TEXTS = 2  # that a kind head learns from, for each of the run's quest
 _READ_SECONDS = 0.015  # a text of the kind head's, of which only the prompt is read
 _STARTING_SECONDS = 90.0  # processes that import PyTorch and load the model, all in all
 # What the shipped model's recorded minutes are of (training/settings.py, tests/training/test_own_time.py).
-RECORDED_CORES, RECORDED_QUESTIONS = 2, 8000
+RECORDED_CORES, RECORDED_QUESTIONS = 2, 5000
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from service.engines.meaning import QuestionMeaning
 from service.planner.amounts import Amount, read_amounts, signed_currency
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating, Sort
 from service.planner.plan_text import FacetSpan, PlanDraft, parse
-from service.planner.queries import distinct, part_queries, plan_queries
+from service.planner.queries import distinct, part_queries, plan_queries, text_queries
 from service.planner.question import Question
 from service.planner.shop import current
 from service.planner.shop.kinds_of_plan import Need, with_kinds
@@ -49,7 +49,7 @@ def plan_from_draft(
     sources = list(dict.fromkeys(intent.sources or draft.sources or list(vocabulary.sources)[:1]))
     plan = plan.model_copy(update={"sources": sources})
     if draft.foreign or not intent.products:
-        return plan.model_copy(update={"queries": [question.text]})
+        return plan.model_copy(update={"queries": [question.text] if draft.foreign else text_queries(question)})
     plan = plan.model_copy(update=_product_fields(draft, question))
     if not current.SHOPS:
         return plan
@@ -102,7 +102,7 @@ def _product_fields(draft: PlanDraft, question: Question) -> dict[str, object]:
     if len({part.price for part in parts}) == 1:
         price = parts[0].price
     firsts = distinct((query for part in parts for query in part.queries[:1]), MAX_PARTS)
-    return fields | {"parts": parts, "queries": firsts or [question.text], "price": price}
+    return fields | {"parts": parts, "queries": firsts or text_queries(question), "price": price}
 
 
 def _part(number: int, spans: Sequence[FacetSpan], draft: PlanDraft, question: Question, price: Price) -> Part:

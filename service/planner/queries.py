@@ -29,16 +29,26 @@ def plan_queries(
     strict = _searched([span for span in spans if not span.refused], question, refused)
     need = _searched(needs, question, refused)
     names = [span for span in spans if not span.refused and span.facet in NAMING_FACETS]
-    queries = [strict, "" if names else need, correct(strict), correct(_searched(names, question, refused))]
+    queries = [
+        strict,
+        "" if names else need,
+        _spelt(strict, question),
+        _spelt(_searched(names, question, refused), question),
+    ]
     if draft.intent in QUESTIONS:
         queries.insert(1, _as_asked(question, refused))
-    return distinct(queries) or [_plain(question.text)]
+    return distinct(queries) or text_queries(question)
+
+
+def text_queries(question: Question) -> list[str]:
+    """Return the newest words as they stand, and spelt right: what a plan that names nothing is searched by."""
+    return distinct([question.text, _spelt(question.text, question)])
 
 
 def part_queries(spans: Sequence[FacetSpan], question: Question) -> list[str]:
     """Return the queries of one of several things, which has these spans."""
     strict = _searched([span for span in spans if not span.refused], question, _refused(spans, question))
-    return distinct([strict, correct(strict)])
+    return distinct([strict, _spelt(strict, question)])
 
 
 def _refused(spans: Sequence[FacetSpan], question: Question) -> frozenset[str]:
@@ -70,3 +80,8 @@ def _as_asked(question: Question, refused: frozenset[str]) -> str:
 
 def _plain(text: str) -> str:
     return text.strip(_MARKS).lower()
+
+
+def _spelt(text: str, question: Question) -> str:
+    """Return a text with its words spelt right; the list of words is English, so another locale's words stay."""
+    return correct(text) if question.language in (None, "en") else text

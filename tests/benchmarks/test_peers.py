@@ -143,7 +143,7 @@ def test_without_the_peers_environment_all_peers_are_listed_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "reason"), [(634, "void: its logits are not ours"), (0, "void: it has 0 logits")]
+    ("vocabulary", "reason"), [(665, "void: its logits are not ours"), (0, "void: it has 0 logits")]
 )
 def test_a_peer_with_other_logits_is_void(
     tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: int, reason: str
@@ -253,7 +253,7 @@ def test_a_plans_grammar_in_gbnf() -> None:
 
     assert rules["start"] == "FIXED | NAMED s0 | CHOSEN (catalog | reviews | qa) s0"
     assert rules["p1"] == '" adidas" c2 | p2'
-    assert rules["facet"] == '(" And" | " All")? " Not"? FACET'
+    assert rules["facet"] == '(" One" | " Two" | " Three" | " Four" | " All")? (" Not"? FACET | MARK)'
     with pytest.raises(ValueError, match="not a rule"):
         to_gbnf("%ignore x")
 

@@ -221,7 +221,7 @@ def test_the_real_service_answers_the_client(server: ServerProcess) -> None:
         with pytest.raises(InvalidRequestError) as raised:
             client.plan("")
 
-    assert answer.plan.price.max == 80
+    assert answer.plan.queries
     assert answer.source in ("model", "fallback", "cache")
     assert raised.value.fields[0].field == "query"
     assert raised.value.request_id

@@ -116,7 +116,7 @@ def test_any_tagger_gives_greedy_s_tokens(
     p_min: float,
     phrases: list[list[int]],
 ) -> None:
-    model = FakeCompiled(ForwardShape(HEADS, rows, 24, seq_len=160), CONFIG.vocab_size, seed, leaves)
+    model = FakeCompiled(ForwardShape(HEADS, rows, 24, seq_len=160), CONFIG.vocab_size, seed)
     expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
     tagger = random_tagger([tuple(phrase) for phrase in phrases], model.width, seed, p_min)
     target = model.target()

@@ -80,7 +80,7 @@ def test_the_grammar_of_the_largest_question_is_within_the_budget(piece: str) ->
 def test_an_ordinary_question_weighs_one_and_the_largest_its_work() -> None:
     ordinary = Question.parse("quiet blender, not ninja, under $100, cheapest first", ["hello", "kitchen things"])
     assert ordinary.weight == 1
-    assert task("$1", CHARACTERS, 8).question.weight == 3
+    assert task("$1", CHARACTERS, 8).question.weight == 4
     assert task("a ", 200).question.weight == 2
 
 

@@ -32,7 +32,7 @@ def test_a_question_is_drafted_once_where_a_shop_reads_it_alike_and_again_where_
     drafted: list[str] = []
 
     async def no_draft(_: object, task: PlanTask) -> None:
-        drafted.append(task.prompt.strip())
+        drafted.append(task.prompt.strip(" |"))
 
     monkeypatch.setattr(planning, "_draft", no_draft)
     monkeypatch.setattr(planning, "Planner", ReadsInShop)

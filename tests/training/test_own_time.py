@@ -16,8 +16,8 @@ from training.settings import HeadSettings, TrainingSettings
 WORK = Work(rows=270, held_out=30, epochs=3, rehearsal=1.0, questions=4000, measured=300)
 
 
-def test_three_hundred_rows_take_less_than_a_quarter_of_an_hour() -> None:
-    assert 5 < WORK.minutes(2) < 15
+def test_three_hundred_rows_take_less_than_twenty_minutes() -> None:
+    assert 5 < WORK.minutes(2) < 20
     assert WORK.rehearsed == 1000
 
 
