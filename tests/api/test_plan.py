@@ -12,7 +12,7 @@ from tests.fake_engines import FakeEngine
 
 pytestmark = pytest.mark.anyio
 
-BOOTS = " Find Type hiking boots Feature waterproof Sports"
+BOOTS = " Find Type hiking boots Feature waterproof Max under $120 Sports"
 QUESTION = "I need hiking boots, waterproof, under $120"
 
 
@@ -55,7 +55,7 @@ async def test_history_reaches_the_model_and_the_plan() -> None:
     async with talking_to(engine) as client:
         body = {"query": "what about in red?", "history": ["hi", "running shoes size 10"]}
         answer = (await client.post("/plan", json=body)).json()
-    assert engine.served[0].prompt == " hi\n running shoes size 10\n what about in red?\n"
+    assert engine.served[0].prompt == " hi | running shoes size 10 | what about in red? |"
     assert answer["plan"]["facets"] == {"type": ["running shoes"], "color": ["red"]}
 
 
@@ -65,9 +65,8 @@ async def test_a_chat_goes_on_after_its_eighth_message() -> None:
         messages = ["boots", "x" * 600 + " for men", *(["hi"] * 6), "running shoes size 10"]
         response = await client.post("/plan", json={"query": "in red?", "history": messages})
     assert response.status_code == 200
-    lines = engine.served[0].prompt.splitlines()
     assert "boots" not in engine.served[0].prompt
-    assert lines[-2:] == [" running shoes size 10", " in red?"]
+    assert engine.served[0].prompt.endswith(" running shoes size 10 | in red? |")
 
 
 async def test_the_strategy_is_the_configured_one() -> None:
