@@ -81,7 +81,8 @@ def test_a_step_ends_at_its_first_failure(name: str, commands: list[str]) -> Non
 
 @pytest.mark.parametrize(("name", "commands"), BASH, ids=[name for name, _ in BASH])
 def test_shellcheck_finds_nothing_in_steps(name: str, commands: list[str]) -> None:
-    script = re.sub(r"\{\{ *[\w-]+ *\}\}", "value", "\n".join(commands))
+    script = re.sub(r"\{\{ *\w+_SECONDS *\}\}", "600", "\n".join(commands))  # in arithmetic a word would be a variable
+    script = re.sub(r"\{\{ *[\w-]+ *\}\}", "value", script)
     done = subprocess.run(
         [SHELLCHECK, "--shell", "bash", "-"], input=script, capture_output=True, text=True, check=False
     )

@@ -59,6 +59,7 @@ def programs_of(script: str) -> set[str]:
     own = subprocess.run(["bash", "-c", "compgen -bk"], capture_output=True, text=True, check=True).stdout.split()
     functions = re.findall(r"^(\w+)\(\)", script, re.MULTILINE)
     script = re.sub(r"(?:^|\s)#.*", "", script)
+    script = re.sub(r"^ *[a-z][a-z |]*\) *", "", script, flags=re.MULTILINE)  # the words of a case; what follows stays
     return set(re.findall(first, script, re.MULTILINE)) - {*own, *functions}
 
 

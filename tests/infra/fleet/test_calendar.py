@@ -58,7 +58,7 @@ def test_no_two_actions_start_at_one_time() -> None:
 
 
 def test_without_a_forecast_the_floor_is_the_peak_s_and_nothing_is_scheduled() -> None:
-    fleet = dev_fleet()
+    fleet = dev_fleet({"events": []})
     calendar = Calendar.of_group(fleet, fleet.groups[0])
     assert calendar.floor_at(datetime(2027, 1, 1, tzinfo=UTC)) == fleet.groups[0].minimum
     assert list(calendar.actions()) == []

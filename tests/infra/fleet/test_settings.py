@@ -193,7 +193,7 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"retention_days": 8}, "retention_days", "offers 1, 3, 5, 7", id="odd retention"),
         pytest.param({"on_call": "nobody"}, "on_call", "pattern", id="nobody on call"),
         pytest.param({"model.service_time.p99_ms": 10}, "model.service_time", "below mean_ms", id="tail before mean"),
-        pytest.param({"surges": 2}, "surges", "not permitted", id="misspelt key"),
+        pytest.param({"surges": 2}, "surges", "did you mean `surge`?", id="misspelt key"),
         pytest.param({"surge.times": 60}, "surge.times", "maximum", id="surge over the maximum"),
         pytest.param({"surge.recover": "100s"}, "surge.recover", "needs 170 s", id="surge faster than its own hosts"),
         pytest.param({"warm_start_seconds": 400}, "surge.recover", "promise that", id="surge with slow starts"),

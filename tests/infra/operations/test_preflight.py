@@ -128,7 +128,12 @@ def test_a_trust_bucket_of_somebody_else_is_refused(moto_server: MotoServer, mon
     settings = dev_fleet({"load_balancer.authentication": authentication})
     s3 = moto_server.client("s3")
     asked: list[dict[str, str]] = []
-    monkeypatch.setattr(s3, "head_object", lambda **given: asked.append(given))
+
+    def head_object(**given: str) -> dict[str, str]:
+        asked.append(given)
+        return {}  # its bucket keeps no versions
+
+    monkeypatch.setattr(s3, "head_object", head_object)
     clients = {"s3": s3}
     found = preflight._named_by_id(settings, lambda name: clients.get(name) or moto_server.client(name))
     assert [str(finding) for finding in found] == ["ok    s3://trust-123456789012/authorities.pem is there"]
