@@ -23,6 +23,8 @@ from tests.infra.synthesis import (
 
 FLEET_NAMES = ("dev", "prime-day", "mistral-7b")
 GROUP = "AWS::AutoScaling::AutoScalingGroup"
+# By which EC2 knows a reservation that was asked for before: a digest of the request, and so of the cell's name.
+_TOKEN = re.compile(r"ClientToken\W+[0-9a-f]{64}")
 
 
 @pytest.mark.parametrize("fleet", FLEET_NAMES)
@@ -62,6 +64,9 @@ def test_prime_day_has_at_least_four_cells_alike_but_for_their_names() -> None:
     first = _without_names(cells["Cell-1"], "Cell-1")
     for name, template in cells.items():
         assert _without_names(template, name) == first
+    tokens = [set(_TOKEN.findall(json.dumps(template))) for template in cells.values()]
+    assert all(tokens)
+    assert len(set.union(*tokens)) == sum(map(len, tokens)), "else EC2 would take one cell's reservation for another's"
 
 
 def test_prime_day_s_processors_stand_in_for_chips_from_the_same_image() -> None:
@@ -111,7 +116,7 @@ def test_people_can_tell_what_a_stack_and_its_resources_are() -> None:
 
 
 def _without_names(template: Template, cell: str) -> list[str]:
-    """A cell's resources without its name, nor the ids that CDK makes of it."""
-    named = rf"{cell}|{cell.replace('-', '')}\w*|peakplan\w+TrustStore\w+"
+    """A cell's resources without its name, nor the ids and digests that are made of it."""
+    named = rf"{_TOKEN.pattern}|{cell}|{cell.replace('-', '')}\w*|peakplan\w+TrustStore\w+"
     texts = [json.dumps(resource) for resource in template["Resources"].values()]
     return sorted(re.sub(named, "cell", text, flags=re.IGNORECASE) for text in texts)
