@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 
 from service.planner.question import Question
-from training.data.mix import dev_sets
 
 DATA = Path(os.environ.get("PEAKPLAN_DATA") or Path(__file__).parents[2] / "shared" / "data")
 OWN_QUESTIONS = Path(__file__).with_name("questions.jsonl")
@@ -24,6 +23,8 @@ def has_dev_data(data: Path = DATA) -> bool:
 
 def dev_questions(count: int, data: Path = DATA, seed: int = 1) -> list[Question]:
     """Return a seeded sample of dev questions, in the proportions above."""
+    from training.data.mix import dev_sets  # reads prices by text2num, which the Neuron SDK's Python lacks
+
     rng = random.Random(seed)
     sets = dev_sets(data)
     chosen: list[Question] = []

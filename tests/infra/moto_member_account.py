@@ -139,7 +139,9 @@ def _hold_reservations() -> None:
     """Capacity reservations, of which moto has none: asked for by a call, and given back by another."""
 
     def held(self: Any) -> dict[str, Any]:
-        found: dict[str, Any] = vars(ec2_backends[self.current_account][self.region]).setdefault("reservations", {})
+        found: dict[str, Any] = vars(ec2_backends[self.current_account][self.region]).setdefault(
+            "capacity_held", {}
+        )  # "reservations" are moto's own, of instances
         return found
 
     def create(self: Any) -> ActionResult:

@@ -42,7 +42,7 @@ def test_no_check_finds_anything_that_is_not_accepted_with_a_reason(fleet: str) 
 
 def test_two_synths_are_the_same() -> None:
     assert templates_of(app_of(dev_fleet())) == templates("dev"), "nor does it matter whether types are checked"
-    for file in synthesised("dev")[0].glob("*.json"):
+    for file in synthesised("dev")[0].glob("*.template.json"):  # metadata has stack traces, which nothing deploys
         assert "jsii-kernel" not in file.read_text(encoding="utf-8"), f"{file.name} names a folder of this run"
 
 
