@@ -6,8 +6,10 @@
 import argparse
 import re
 import sys
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 REQUIREMENTS = (Path("requirements/service.txt"), Path("requirements/torch.txt"))
 # Permissive, or weak copyleft of files that we use as they are.
@@ -24,7 +26,7 @@ _LONG_NAMES = {
     "Python Software Foundation License": "PSF-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-_NAME = re.compile(r"^([A-Za-z0-9._-]+)==")
+_PINNED = re.compile(r"^[A-Za-z0-9._-]+==[^\\]+")
 
 
 def licences() -> dict[str, tuple[str, str]]:
@@ -32,12 +34,11 @@ def licences() -> dict[str, tuple[str, str]]:
     found = {}
     for file in REQUIREMENTS:
         for line in file.read_text(encoding="utf-8").splitlines():
-            if match := _NAME.match(line):
-                try:
-                    one = distribution(match[1])
-                except PackageNotFoundError:  # for another system or Python
-                    continue
-                found[match[1]] = (one.version.partition("+")[0], licence_of(one))
+            if pinned := _PINNED.match(line):
+                wanted = Requirement(pinned[0])
+                if wanted.marker is None or wanted.marker.evaluate():  # else it is for another system or Python
+                    one = distribution(wanted.name)
+                    found[wanted.name] = (one.version.partition("+")[0], licence_of(one))
     return found
 
 
