@@ -28,8 +28,6 @@ RATE ?= 20
 SECONDS ?= 30
 SIEGE_SECONDS ?= 600
 FUZZ_SECONDS ?= 3600
-MUTANTS ?=
-MUTANTS_OPTIONS ?=
 ORDER ?=
 SIEGE_FIGURE ?= docs/figures/siege.json
 
@@ -39,7 +37,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-second-catalogue bench-answers siege fuzz mutants sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials bench-omission
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-second-catalogue bench-answers siege fuzz sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials bench-omission
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -280,10 +278,6 @@ load-figures: $(VENV)/test.stamp ## the service under load and faults into docs/
 
 fuzz: $(VENV)/fuzz.stamp ## search each target for FUZZ_SECONDS= (3600) for words that fail or cost most; tests/fuzz/corpus.jsonl keeps what it finds
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
-
-mutants: $(VENV)/test.stamp ## change operations at random in MUTANTS= (every area of tests/mutants/areas.py) and list what no test notices, into docs/figures/mutants.json; MUTANTS_OPTIONS="--seed 1 --sample 40"
-	$(BIN)/python -m tests.mutants $(MUTANTS) --output docs/figures/mutants.json $(MUTANTS_OPTIONS)
-	$(BIN)/python -m benchmarks.readme
 
 siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; SIEGE_OPTIONS=--shared beside other work
 	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)
