@@ -37,7 +37,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-second-catalogue bench-answers siege fuzz sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials bench-omission
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-second-catalogue bench-answers siege fuzz sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack bench-vllm tutorials bench-omission
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -202,9 +202,6 @@ rehearse-search: $(VENV)/test.stamp $(VENV)/fleet.stamp ## the cheapest fleets l
 
 rehearse-validate: $(VENV)/test.stamp $(VENV)/fleet.stamp ## the twin against the live service, side by side (7 minutes, an idle machine)
 	@$(PEAKPLAN) rehearse validate $(if $(SCALE),--scale $(SCALE))
-
-event-load: $(VENV)/cdk.stamp ## a load test of the deployed FLEET weeks before its event, as a stack of its own that is bounded in time and dollars (VPC= SUBNETS= of a caller's network, PEAK= MINUTES= DOLLARS=); DO=deploy|start|stop|remove (need AWS credentials)
-	@$(PEAKPLAN) fleet load $(FLEET) $(or $(DO),plan) $(foreach option,EVENT PEAK MINUTES FRESH CURVE CALLER VPC SUBNETS AUTHORITY IDENTITY DOLLARS,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) "$($(option))"))
 
 stack: $(VENV)/test.stamp $(VENV)/postgres.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager, PostgreSQL here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
 	@$(BIN)/python -m stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
