@@ -37,7 +37,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-second-catalogue bench-answers siege fuzz sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack bench-vllm tutorials bench-omission
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers siege fuzz sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack bench-vllm tutorials bench-omission
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -88,7 +88,6 @@ finetune: $(VENV)/test.stamp ## go on from the model FROM= with rows of your own
 eval: $(VENV)/test.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
 	$(BIN)/python -m benchmarks.conversations --figure --model $(MODEL)
-	$(BIN)/python -m benchmarks.metamorphic --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 first-answer: $(VENV)/service.stamp ## the answer that README begins with, from the shipped model, into docs/figures/first_answer.json
@@ -139,9 +138,6 @@ bench-neuron-loop: $(VENV)/test.stamp ## the Neuron engine's loop over an emulat
 bench-retrieval: $(VENV)/test.stamp ## what a search finds with plans beside raw words into docs/figures/retrieval.json
 	$(BIN)/python -m benchmarks.retrieval --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
-
-bench-second-catalogue: $(VENV)/test.stamp ## 42,994 rated products of another shop (WANDS, fetched or brought): what is found, which kinds are right
-	$(BIN)/python -m benchmarks.second_catalogue --data $(DATA) --model $(MODEL)
 
 bench-answers: $(VENV)/test.stamp ## the time to the first three options, and whether they meet what was asked, into docs/figures/answers.json
 	$(BIN)/python -m rehearsal.answers
@@ -300,15 +296,11 @@ client-types: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## the types o
 site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site in build/site, with search and diagrams, offline; installs MkDocs Material (0.1 GB)
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
 
-lighthouse: site website/lighthouse/node_modules/stamp $(VENV)/test.stamp ## what Lighthouse says of the page, /docs and the site, light and dark, into docs/figures/lighthouse.json, and axe of every page; installs it (0.2 GB)
-	$(BIN)/python -m benchmarks.lighthouse
-	PEAKPLAN_EVERY_PAGE=1 $(BIN)/python -m pytest tests/website/test_site.py -k axe
-
 tutorials: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## docs/tutorials followed to the letter in fresh folders, with the minutes each took; one trains a model
 	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/website/test_tutorials.py --durations 0
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(LOCUST_VENV) $(DOCS_VENV) node_modules website/node_modules website/lighthouse/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(LOCUST_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements-dev.txt, requirements.txt and what images are made of
 	$(call LOCK,--generate-hashes --no-emit-package torch --all-extras,requirements-dev.txt)
@@ -432,10 +424,6 @@ $(TYPESCRIPT)/node_modules/stamp: $(TYPESCRIPT)/package-lock.json $(VENV)/fleet.
 # What draws the site's diagrams.
 website/node_modules/stamp: website/package-lock.json $(VENV)/fleet.stamp
 	@cd website && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --loglevel=error --no-audit --no-fund >/dev/null
-	@touch $@
-
-website/lighthouse/node_modules/stamp: website/lighthouse/package-lock.json $(VENV)/fleet.stamp
-	@cd website/lighthouse && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp
