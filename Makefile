@@ -28,8 +28,6 @@ RATE ?= 20
 SECONDS ?= 30
 SIEGE_SECONDS ?= 600
 FUZZ_SECONDS ?= 3600
-MUTANTS ?=
-MUTANTS_OPTIONS ?=
 ORDER ?=
 SIEGE_FIGURE ?= docs/figures/siege.json
 
@@ -39,7 +37,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-second-catalogue bench-answers siege fuzz mutants sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials bench-omission
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers siege fuzz sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack bench-vllm tutorials bench-omission
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -90,7 +88,6 @@ finetune: $(VENV)/test.stamp ## go on from the model FROM= with rows of your own
 eval: $(VENV)/test.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
 	$(BIN)/python -m benchmarks.conversations --figure --model $(MODEL)
-	$(BIN)/python -m benchmarks.metamorphic --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 first-answer: $(VENV)/service.stamp ## the answer that README begins with, from the shipped model, into docs/figures/first_answer.json
@@ -141,9 +138,6 @@ bench-neuron-loop: $(VENV)/test.stamp ## the Neuron engine's loop over an emulat
 bench-retrieval: $(VENV)/test.stamp ## what a search finds with plans beside raw words into docs/figures/retrieval.json
 	$(BIN)/python -m benchmarks.retrieval --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
-
-bench-second-catalogue: $(VENV)/test.stamp ## 42,994 rated products of another shop (WANDS, fetched or brought): what is found, which kinds are right
-	$(BIN)/python -m benchmarks.second_catalogue --data $(DATA) --model $(MODEL)
 
 bench-answers: $(VENV)/test.stamp ## the time to the first three options, and whether they meet what was asked, into docs/figures/answers.json
 	$(BIN)/python -m rehearsal.answers
@@ -204,9 +198,6 @@ rehearse-search: $(VENV)/test.stamp $(VENV)/fleet.stamp ## the cheapest fleets l
 
 rehearse-validate: $(VENV)/test.stamp $(VENV)/fleet.stamp ## the twin against the live service, side by side (7 minutes, an idle machine)
 	@$(PEAKPLAN) rehearse validate $(if $(SCALE),--scale $(SCALE))
-
-event-load: $(VENV)/cdk.stamp ## a load test of the deployed FLEET weeks before its event, as a stack of its own that is bounded in time and dollars (VPC= SUBNETS= of a caller's network, PEAK= MINUTES= DOLLARS=); DO=deploy|start|stop|remove (need AWS credentials)
-	@$(PEAKPLAN) fleet load $(FLEET) $(or $(DO),plan) $(foreach option,EVENT PEAK MINUTES FRESH CURVE CALLER VPC SUBNETS AUTHORITY IDENTITY DOLLARS,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) "$($(option))"))
 
 stack: $(VENV)/test.stamp $(VENV)/postgres.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager, PostgreSQL here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
 	@$(BIN)/python -m stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
@@ -281,10 +272,6 @@ load-figures: $(VENV)/test.stamp ## the service under load and faults into docs/
 fuzz: $(VENV)/fuzz.stamp ## search each target for FUZZ_SECONDS= (3600) for words that fail or cost most; tests/fuzz/corpus.jsonl keeps what it finds
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
-mutants: $(VENV)/test.stamp ## change operations at random in MUTANTS= (every area of tests/mutants/areas.py) and list what no test notices, into docs/figures/mutants.json; MUTANTS_OPTIONS="--seed 1 --sample 40"
-	$(BIN)/python -m tests.mutants $(MUTANTS) --output docs/figures/mutants.json $(MUTANTS_OPTIONS)
-	$(BIN)/python -m benchmarks.readme
-
 siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; SIEGE_OPTIONS=--shared beside other work
 	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)
 	$(BIN)/python -m benchmarks.readme
@@ -309,15 +296,11 @@ client-types: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## the types o
 site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site in build/site, with search and diagrams, offline; installs MkDocs Material (0.1 GB)
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
 
-lighthouse: site website/lighthouse/node_modules/stamp $(VENV)/test.stamp ## what Lighthouse says of the page, /docs and the site, light and dark, into docs/figures/lighthouse.json, and axe of every page; installs it (0.2 GB)
-	$(BIN)/python -m benchmarks.lighthouse
-	PEAKPLAN_EVERY_PAGE=1 $(BIN)/python -m pytest tests/website/test_site.py -k axe
-
 tutorials: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## docs/tutorials followed to the letter in fresh folders, with the minutes each took; one trains a model
 	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/website/test_tutorials.py --durations 0
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(LOCUST_VENV) $(DOCS_VENV) node_modules website/node_modules website/lighthouse/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(LOCUST_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements-dev.txt, requirements.txt and what images are made of
 	$(call LOCK,--generate-hashes --no-emit-package torch --all-extras,requirements-dev.txt)
@@ -441,10 +424,6 @@ $(TYPESCRIPT)/node_modules/stamp: $(TYPESCRIPT)/package-lock.json $(VENV)/fleet.
 # What draws the site's diagrams.
 website/node_modules/stamp: website/package-lock.json $(VENV)/fleet.stamp
 	@cd website && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --loglevel=error --no-audit --no-fund >/dev/null
-	@touch $@
-
-website/lighthouse/node_modules/stamp: website/lighthouse/package-lock.json $(VENV)/fleet.stamp
-	@cd website/lighthouse && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp

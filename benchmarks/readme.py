@@ -24,7 +24,6 @@ from benchmarks.first_answer import render as render_first_answer
 from benchmarks.gallery import render as render_gallery
 from benchmarks.kinds_table import render_kinds
 from benchmarks.licences import table as licence_table
-from benchmarks.mutants_table import known_reasons, render_mutants
 from benchmarks.omission_table import render_omission
 from benchmarks.outcomes_table import render_interleaving, render_outcomes, render_value_speed
 from benchmarks.peers.table import render_peers
@@ -206,7 +205,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "licences": licence_table,
     "architectures": architectures_table,
     "siege": lambda: measured("siege", "make siege", render_siege),
-    "mutants": lambda: measured("mutants", "make mutants", lambda figure: render_mutants(figure, known_reasons())),
     "precision": lambda: measured("precision", "make eval-precisions", render_precision),
     "batching": lambda: measured("batching", "make bench-batching", render_batching),
     "neighbour": lambda: measured("neighbour", "make bench-neighbour", render_neighbour),

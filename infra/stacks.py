@@ -23,7 +23,6 @@ from infra.constructs.alarms import CellAlarms
 from infra.constructs.cell import Cell
 from infra.constructs.dashboard import FleetDashboard, RunbookPages
 from infra.constructs.edge import Edge
-from infra.constructs.event_load import EventLoadMachine
 from infra.constructs.image import Artifacts, ImagePipelines
 from infra.constructs.names import CellNames, published
 from infra.constructs.network import Network, imported_vpc
@@ -32,8 +31,6 @@ from infra.constructs.rollout import RolloutMachine
 from infra.constructs.shopper_events import EventDelivery
 from infra.constructs.spending import SpendingAlarms
 from infra.constructs.synthetic_plans import SyntheticPlans
-from infra.fleet.event_load import EventLoad
-from infra.fleet.event_load_file import CallerNetwork
 from infra.fleet.parts import PART_TAG, TAG
 from infra.fleet.settings import FleetSettings
 
@@ -181,23 +178,6 @@ class SpendingStack(FleetStack):
         topic = told if told.startswith("arn:") else ours
         SpendingAlarms(self, "Spending", settings=settings, topic=topic)
         CfnOutput(self, "TicketsTopic", value=topic, description="Where it is told that a month costs more")
-
-
-class LoadStack(FleetStack):
-    """The stack of an event's load test: beside the fleet, in a caller's network, and without a reference to it."""
-
-    def __init__(self, scope: Construct, id: str, *, load: EventLoad, network: CallerNetwork) -> None:
-        super().__init__(scope, id, settings=load.settings, purpose="what loads it, weeks before an event")
-        self.termination_protection = False  # it goes as soon as the load is over
-        made = EventLoadMachine(self, "Load", load=load, network=network)
-        CfnOutput(self, "MachineArn", value=made.machine.ref, description="`make event-load DO=start` starts it")
-
-
-def compose_load(app: App, load: EventLoad, network: CallerNetwork) -> LoadStack:
-    """Create the one stack of a load test in an `app` of its own: no deploy of the fleet has it."""
-    stack = LoadStack(app, "Load", load=load, network=network)
-    check(app)
-    return stack
 
 
 def compose(app: App, settings: FleetSettings) -> list[CellStack]:

@@ -136,17 +136,6 @@ def deploy(context: click.Context, fleet_name: str) -> None:
     _with_cdk("rollout", fleet_name, *map(_fleet_file, context.args))
 
 
-@fleet.command(context_settings=PASS_ON["context_settings"])
-@click.argument("fleet_name", metavar="FLEET", shell_complete=fleets)
-@click.pass_context
-def load(context: click.Context, fleet_name: str) -> None:
-    """Load a deployed fleet weeks before its event: plan, deploy, start, stop, remove.
-
-    The workers are a stack of their own, bounded in time and cost. All but plan need AWS credentials.
-    """
-    _with_cdk("event_load", fleet_name, *map(_fleet_file, context.args))
-
-
 def _with_cdk(module: str, fleet_name: str, *words: str) -> None:
     """Run a module of infra/operations that calls the CDK CLI."""
     line = [_fleet_file(fleet_name), *words, "--", *_cdk()]

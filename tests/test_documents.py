@@ -1,4 +1,4 @@
-"""Checks of the documents: their links lead somewhere, and the README stays short and true."""
+"""Checks of the documents: their links lead somewhere, and what they say of the code is so."""
 
 import json
 import re
@@ -40,10 +40,6 @@ def test_relative_links_lead_somewhere(page: str) -> None:
         assert target.exists(), f"{page} links to {link}, which does not exist"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{page} links to {link}, and there is no such heading"
-
-
-def test_the_readme_is_short() -> None:
-    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 135
 
 
 def test_every_decision_is_in_the_index() -> None:

@@ -62,8 +62,6 @@ class Prices(BaseModel):
     dashboard_month: float
     canary_run: float = Field(description="of CloudWatch Synthetics")
     function_gib_second: float = Field(description="of Lambda, which a canary runs in")
-    function_call: float = Field(description="of Lambda")
-    state_transition: float = Field(description="of Step Functions")
     detailed_monitoring_month: float = Field(description="an instance's metrics every minute")
 
     @classmethod

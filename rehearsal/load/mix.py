@@ -11,10 +11,10 @@ from itertools import accumulate
 from pathlib import Path
 
 from benchmarks.questions import DATA, dev_questions, has_dev_data, own_questions
-from rehearsal.load.popularity import ZIPF as ZIPF
 from service.planner.question import Question
 
 DISTINCT = 5000
+ZIPF = 0.8  # the exponent of how much oftener some questions are asked than others
 
 
 def questions(distinct: int, data: Path = DATA, seed: int = 1) -> list[Question]:

@@ -45,7 +45,6 @@ from service.gateway.pool import ReplicaPool
 from service.gateway.request_queue import CapacityError
 from service.gateway.turns import Places
 from service.planner.caching import CachingPlanner
-from service.planner.elasticache_token import ElastiCacheTokens
 from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan_cache import BorrowedPlanCache, PlanCache
@@ -209,12 +208,17 @@ def _read_model(
 def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
     if cache.url is None or not cache.entries:
         return None
+    credentials = None
+    if cache.iam_user:
+        from service.planner.elasticache_token import ElastiCacheTokens  # botocore's import takes memory and a moment
+
+        credentials = ElastiCacheTokens(cache.iam_user, cache.iam_cache, cache.iam_region)
     return RedisPlanCache(
         cache.url.get_secret_value(),
         timeout=cache.wait_ms / 1000,
         seconds=cache.seconds,
         secret=cache.key.get_secret_value(),
-        credentials=ElastiCacheTokens(cache.iam_user, cache.iam_cache, cache.iam_region) if cache.iam_user else None,
+        credentials=credentials,
     )
 
 

@@ -1,64 +1,59 @@
-"""ElastiCache's tokens: signed as botocore signs them, and good for exactly what a host needs of a real server."""
+"""Tokens for ElastiCache: signed with the role's keys, and good for exactly what a host needs of a real server."""
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qsl
 
-import botocore.session
 import pytest
-from botocore.credentials import Credentials
-from botocore.model import ServiceId
-from botocore.signers import RequestSigner
 from pydantic import ValidationError
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
 from infra.fleet.shared_cache import ACCESS
-from service.planner import elasticache_token
-from service.planner.elasticache_token import ElastiCacheTokens, RoleKeys, signed_token
+from service.planner.elasticache_token import ElastiCacheTokens
 from service.planner.plan_cache import CachedPlanText
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.settings.groups import CacheSettings
 from tests.redis_server import RedisServer, needs_redis, redis_server
 
-KEYS = RoleKeys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "token/with+every=thing&more")
-NOW = datetime(2027, 7, 13, 7, 0, 5, tzinfo=UTC)
+ACCESS_KEY, SECRET_KEY = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+TOKEN = "token/with+every=thing&more"
+TOMORROW = (datetime.now(UTC) + timedelta(days=1)).isoformat()
 ENTRY = CachedPlanText(" find Type shoes Any", "model", "medusa")
 
 
-def by_botocore() -> str:
-    """The token as AWS's own examples make it."""
-    session = botocore.session.get_session()
-    signer = RequestSigner(
-        ServiceId("elasticache"),
-        "us-east-1",
-        "elasticache",
-        "v4",
-        Credentials(KEYS.access_key, KEYS.secret_key, KEYS.session_token),
-        session.get_component("event_emitter"),
-    )
-    request = {
-        "method": "GET",
-        "url": "https://shared/?Action=connect&User=dev-cell-1",
-        "body": {},
-        "headers": {},
-        "context": {},
-    }
-    url: str = signer.generate_presigned_url(request, operation_name="connect", expires_in=900, region_name="us-east-1")
-    return url.removeprefix("https://")
+def test_a_token_expires_and_names_user_cache_and_region(metadata: None) -> None:
+    del metadata
+    user, token = ElastiCacheTokens("dev-cell-1", "Shared", "us-east-1").get_credentials()
+    host, _, query = token.partition("?")
+    assert (user, host) == ("dev-cell-1", "shared/")
+    signed = dict(parse_qsl(query))
+    assert (signed["Action"], signed["User"]) == ("connect", "dev-cell-1")
+    assert signed["X-Amz-Expires"] == "900"
+    assert signed["X-Amz-Security-Token"] == TOKEN
+    assert re.fullmatch(f"{ACCESS_KEY}/[0-9]{{8}}/us-east-1/elasticache/aws4_request", signed["X-Amz-Credential"])
+    assert re.fullmatch("[0-9a-f]{64}", signed["X-Amz-Signature"])
 
 
-def test_a_token_is_signed_as_botocore_signs_it() -> None:
-    theirs = by_botocore()
-    fields = dict(part.split("=", 1) for part in theirs.partition("?")[2].split("&"))
-    now = datetime.strptime(fields["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    host, _, query = signed_token("dev-cell-1", "shared", "us-east-1", KEYS, now).partition("?")
-    assert host == "shared/"
-    assert dict(part.split("=", 1) for part in query.split("&")) == fields
+def test_a_host_without_a_role_has_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    no_other_keys(monkeypatch)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(OSError, match="no token for ElastiCache"):
+        ElastiCacheTokens("dev-cell-1", "shared", "us-east-1").get_credentials()
+
+
+def no_other_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave botocore the metadata service alone."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, "/nonexistent")
 
 
 @pytest.fixture
@@ -68,9 +63,9 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             self._answer("session")
 
         def do_GET(self) -> None:
-            if self.headers["X-aws-ec2-metadata-token"] != "session":
+            if self.headers["x-aws-ec2-metadata-token"] != "session":
                 return self.send_error(401)
-            keys = {"AccessKeyId": KEYS.access_key, "SecretAccessKey": KEYS.secret_key, "Token": KEYS.session_token}
+            keys = {"AccessKeyId": ACCESS_KEY, "SecretAccessKey": SECRET_KEY, "Token": TOKEN, "Expiration": TOMORROW}
             return self._answer(json.dumps(keys) if self.path.endswith("/a-role") else "a-role\n")
 
         def _answer(self, text: str) -> None:
@@ -83,7 +78,8 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(elasticache_token, "METADATA", f"http://127.0.0.1:{server.server_port}")
+    no_other_keys(monkeypatch)
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     yield
     server.shutdown()
     server.server_close()
@@ -98,8 +94,12 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
 @needs_redis
 @pytest.mark.anyio
 @pytest.mark.usefixtures("metadata")
-async def test_a_host_connects_with_its_role_and_may_do_what_it_needs_alone(redis: RedisServer) -> None:
-    tokens = ElastiCacheTokens("dev-cell-1", "Shared", "us-east-1", clock=lambda: NOW)
+async def test_a_host_connects_with_its_role_and_may_do_what_it_needs_alone(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: now)  # so that each token is the same password
+    tokens = ElastiCacheTokens("dev-cell-1", "Shared", "us-east-1")
     user, password = await tokens.get_credentials_async()
     async with Redis.from_url(redis.url) as operator:
         await operator.execute_command("ACL", "SETUSER", user, f">{password}", *ACCESS.split())

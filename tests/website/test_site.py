@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-EVERY_PAGE = "PEAKPLAN_EVERY_PAGE" in os.environ  # some 650 looks, minutes: make lighthouse
+EVERY_PAGE = "PEAKPLAN_EVERY_PAGE" in os.environ  # some 650 looks, minutes: PEAKPLAN_EVERY_PAGE=1
 SOME_PAGES = (
     *("index.html", "gallery.html", "tutorials/widget.html", "architecture.html", "settings.html"),
     *("decisions/index.html", "value.html", "404.html"),
