@@ -222,7 +222,7 @@ class GrammarConstraint:
         if matcher.is_stopped():
             return _NOTHING
         matcher.unsafe_compute_mask_ptr(self._mask_address, self._mask.nbytes)
-        if matcher.is_error():  # of many equal words each may be the one that goes on, more ways than the parser follows
+        if matcher.is_error():  # each of many equal words may be the one that goes on: more ways than it follows
             raise GrammarError(matcher.get_error())
         # At most grammar positions few of the vocabulary's 32-token words have a legal token: only those are unpacked.
         (words,) = self._mask.nonzero()
