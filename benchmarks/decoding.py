@@ -105,7 +105,7 @@ def main() -> None:
 
 def measured(folder: Path, count: int) -> tuple[dict[str, Any], dict[str, Series]]:
     """Return the figure of a model folder over so many questions, and each strategy's times."""
-    settings = Settings(model_dir=folder)
+    settings = Settings(model_dir=folder, prefix_cache_bytes=0)  # each question is asked by every strategy
     questions = dev_questions(count) if has_dev_data() else own_questions(count)
     model = load(settings.engine_config)
     vocabulary = Vocabulary.load(settings.model_dir)

@@ -41,6 +41,7 @@ from benchmarks.serving_tables import (
     render_scaling,
     render_serving,
     render_triton,
+    render_turns,
 )
 from benchmarks.siege_table import render_siege
 from benchmarks.stack_table import render_balancer, render_stack
@@ -207,6 +208,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "siege": lambda: measured("siege", "make siege", render_siege),
     "precision": lambda: measured("precision", "make eval-precisions", render_precision),
     "batching": lambda: measured("batching", "make bench-batching", render_batching),
+    "turns": lambda: measured("turns", "python -m benchmarks.breakdown", render_turns),
     "neighbour": lambda: measured("neighbour", "make bench-neighbour", render_neighbour),
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,

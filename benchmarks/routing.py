@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a model folder; the one that ships unless given")
     parser.add_argument("--output", type=Path, default=FIGURE)
     given = parser.parse_args()
-    settings = Settings(**({"model_dir": given.model} if given.model else {}))
+    settings = Settings(prefix_cache_bytes=0, **({"model_dir": given.model} if given.model else {}))  # asked in rounds
     asked = dev_questions(given.questions, given.data) if has_dev_data(given.data) else own_questions(given.questions)
     figure = measure(settings, asked, given.rounds)
     given.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")

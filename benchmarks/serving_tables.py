@@ -164,6 +164,24 @@ def render_batching(figure: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def render_turns(figure: dict[str, Any]) -> str:
+    """Return what the prefix cache saves a conversation's turns, for each machine and kernel."""
+    parts = []
+    for name, one in figure["machines"].items():
+        rows = [
+            "| earlier messages | prompt tokens | of them cached | ms without the cache | ms with it | ratio |",
+            "|---:|---:|---:|---:|---:|---:|",
+        ]
+        rows += [
+            f"| {row['earlier']} | {row['prompt_tokens']:g} | {row['cached_tokens']:g} | {row['without']} "
+            f"| {row['with']} | {row['with'] / row['without']:.2f} |"
+            for row in one["turns"]
+        ]
+        ground = f"{one['conversations']} conversations, the processor's time of one thread at the median, in turns"
+        parts.append("\n".join([f"**{name}**", "", *rows, "", provenance(one, ground)]))
+    return "\n\n".join(parts)
+
+
 def render_neighbour(figure: dict[str, Any]) -> str:
     """Return plans a second beside nobody and beside a neighbour that eats bandwidth, for each machine and kernel."""
     parts = []

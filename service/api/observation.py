@@ -128,6 +128,8 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
         drafts=result.drafts,
         draft_tokens=result.draft_tokens,
         accepted_by_position=tuple(result.accepted_by_position),
+        prompt_tokens=result.prompt_tokens,
+        cached_tokens=result.cached_tokens,
         reason=planned.reason,
         intent=planned.plan.intent,
     )

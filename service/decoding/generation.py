@@ -111,8 +111,9 @@ class RunningGeneration:
         """
         if not self.pending:
             raise ValueError("the prompt is empty: there is nothing to decode from")
-        self.target.begin(len(self.pending), self.max_tokens)
-        self.statistics.prompt_tokens = len(self.pending)
+        cached = self.target.begin(self.pending, self.max_tokens)
+        self.statistics.prompt_tokens, self.statistics.cached_tokens = len(self.pending), cached
+        self.pending = self.pending[cached:]
         if not self.is_compiling:
             self.credited = self._emit_forced()
             self.pending += self.credited
@@ -143,6 +144,7 @@ class RunningGeneration:
         tree = TokenTree(
             self.pending[: self.target.most_run],
             self.target.length,
+            first=not self.statistics.forwards,
             starts_sampled=self.starts_sampled,
             unchecked=self.is_compiling,
             text=self.tokens,
@@ -167,7 +169,7 @@ class RunningGeneration:
             )
             emitted = self._advance(tree, verdict, self.target.commit(verdict.path))
             if self.trace is not None:
-                unseen = 0 if tree.start else self.statistics.prompt_tokens
+                unseen = self.statistics.prompt_tokens - self.statistics.cached_tokens if tree.first else 0
                 self.steps.append(
                     _trace_step(tree, verdict, emitted, (*moments, time.perf_counter()), self.trace, unseen)
                 )

@@ -43,6 +43,12 @@ class KVCache:
             self.data[:, :, :, target] = self.data.index_select(3, source)
         self.length += len(offsets)
 
+    @torch.inference_mode()
+    def fill(self, data: Tensor) -> None:
+        """Keep these positions, [layers, 2, kv heads, positions, head_dim], and no others."""
+        self.length = data.shape[3]
+        self.data[:, :, :, : self.length] = data
+
     def reset(self) -> None:
         """Forget all positions; the memory stays allocated."""
         self.length = 0

@@ -74,6 +74,7 @@ class Llama:
         self.precision = str(dtype).removeprefix("torch.")
         self.kernel = "torch"
         self.row_cost = 0.0
+        self.is_row_independent = False  # so few rows are, but not on every processor, nor a prompt's: see `_attend`
         self._embedding = weights["model.embed_tokens.weight"].to(dtype)  # [V, H]
         self.device = self._embedding.device
         self._layers = [_load_layer(config, weights, index, dtype) for index in range(config.num_layers)]

@@ -38,7 +38,7 @@ class MedusaProposer:
     shape: MedusaTree
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
-        if not tree.start:
+        if tree.first:
             return  # while the prompt is read there is no hidden state to guess from yet
         growth = _Growth(tree, known(grammar), budget, self.shape, self.target.num_heads, self.target.head_scores())
         growth.expand(tree.root, ROOT, 1.0)

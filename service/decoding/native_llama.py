@@ -40,6 +40,7 @@ class NativeLlama:
         self.precision = "int8"
         self.kernel: str = library.peakplan_target().decode()
         self.row_cost = ROW_COSTS.get(self.kernel, 0.0)
+        self.is_row_independent = True
         self.device = torch.device("cpu")
         self._library = library
         shape = Shape(

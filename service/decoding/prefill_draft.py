@@ -46,7 +46,7 @@ class PrefillProposer:
     then: Proposer
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
-        if tree.start:
+        if not tree.first:
             self.then.propose(tree, grammar, budget)
         elif isinstance(grammar, Future):
             _expand_unchecked(tree, tree.root, self.draft, budget)

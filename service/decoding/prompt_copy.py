@@ -30,7 +30,7 @@ class PromptCopyProposer:
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         self._then.propose(tree, grammar, budget)
-        if not tree.start:  # the prompt is being read; the text that could repeat it has not begun
+        if tree.first:  # the prompt is being read; the text that could repeat it has not begun
             return
         constraint = known(grammar)
         parents = {parent for parent in tree.parents[tree.run :] if parent != NO_NODE}

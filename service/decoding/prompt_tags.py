@@ -224,7 +224,7 @@ class PromptTagsProposer:
         self._tagged: TaggedPrompt | None = None
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
-        tagged = self._read() if tree.start else None
+        tagged = None if tree.first else self._read()
         place = None if tagged is None else tagged.walk(Place(), tree.text)
         if tagged is None or place is None:
             self._then.propose(tree, grammar, budget)

@@ -40,6 +40,8 @@ class TraceStep:
 class Statistics:
     """Counts of one generation: `plan_tokens` = `decisions` + `forced_tokens`.
 
+    `cached_tokens` of the `prompt_tokens` were not read, as a prefix cache had them.
+
     A decision was a choice among several tokens; a forced token had no rival. `forwards` includes the prefill.
     `accepted_per_step` has the number of tokens that each forward produced (those forced right after the prompt count
     for the first); they add up to `plan_tokens`, unless all is forced and nothing is forwarded.
@@ -49,6 +51,7 @@ class Statistics:
     """
 
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     plan_tokens: int = 0
     forwards: int = 0
     decisions: int = 0

@@ -13,6 +13,7 @@ from service.decoding.linear import Linear
 from service.decoding.llama import ForwardInput
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.lm_head import HiddenScores, LmHead, Scores
+from service.decoding.prefix_cache import PrefixCache
 from service.decoding.proposer import MOST_DRAFTED_NODES
 from service.decoding.tree import TokenTree
 
@@ -34,8 +35,11 @@ class Target(Protocol):
         """Return how many drafted nodes the next forward can read below so many tokens already emitted."""
         ...
 
-    def begin(self, prompt_tokens: int, max_tokens: int) -> None:
-        """Forget everything and prepare a new generation. Raises ValueError where it does not fit."""
+    def begin(self, prompt: Sequence[int], max_tokens: int) -> int:
+        """Forget everything and prepare a new generation; return how many of its first tokens need not be read.
+
+        Raises ValueError where it does not fit.
+        """
         ...
 
     @classmethod
@@ -54,7 +58,7 @@ class Target(Protocol):
         ...
 
     def prompt_states(self) -> Tensor | None:
-        """Return the states [N, H] of what the first forward had to read; None where they are not all known."""
+        """Return the states [N, H] of the prompt, and perhaps of more after it; None where they are not all known."""
         ...
 
 
@@ -75,6 +79,10 @@ class CausalLM(Protocol):
     @property
     def row_cost(self) -> float:
         """Cost of one more row as a share of a forward's, where it is known: a less likely guess is not worth one."""
+
+    @property
+    def is_row_independent(self) -> bool:
+        """Whether the keys, values and state of a node are the same to the last bit whatever is read with it."""
 
     @property
     def device(self) -> torch.device: ...
@@ -108,7 +116,7 @@ class TargetWithHeads:
     _run: int  # number of run nodes in the tree just read
     _hidden: Tensor  # [N, H], states of its nodes
     _last: Tensor  # [H], state of the last kept position
-    _of_prompt: Tensor | None = None  # [N, H], states of the run of the first tree, which is the prompt
+    _of_prompt: Tensor | None = None  # [N, H], states of the prompt; before the first forward, of its known prefix
 
     def __init__(self, lm_head: LmHead, heads: MedusaHeads | None) -> None:
         self._lm_head = lm_head
@@ -131,8 +139,9 @@ class TargetWithHeads:
     def take(self, tree: TokenTree, hidden: Tensor) -> Scores:
         """Take the hidden states [N, H] of the tree just read, and return its scores."""
         self._run, self._hidden = tree.run, hidden
-        if not tree.start:
-            self._of_prompt = hidden[: tree.run]
+        if tree.first:
+            read = hidden[: tree.run]
+            self._of_prompt = read if self._of_prompt is None else torch.cat((self._of_prompt, read))
         return HiddenScores(self._lm_head, hidden[tree.root :])
 
 
@@ -141,11 +150,23 @@ class LlamaTarget(TargetWithHeads):
 
     most_drafted_nodes = MOST_DRAFTED_NODES
 
-    def __init__(self, model: CausalLM, cache: KVCache, heads: MedusaHeads | None = None) -> None:
-        """Use `cache`, which should have room for a tree beyond prompt and plan: what does not fit is not drafted."""
+    def __init__(
+        self,
+        model: CausalLM,
+        cache: KVCache,
+        heads: MedusaHeads | None = None,
+        prefixes: PrefixCache | None = None,
+        salt: str = "",
+    ) -> None:
+        """Use `cache`, which should have room for a tree beyond prompt and plan: what does not fit is not drafted.
+
+        `prefixes` has prompts that `model` has read, and gets this one; only those under `salt` are used.
+        """
         super().__init__(model.lm_head, heads)
         self.model = model
         self.cache = cache
+        self._prefixes, self._salt = prefixes, salt
+        self._unsaved: list[int] = []  # the prompt, until it has been read
 
     @property
     def length(self) -> int:
@@ -158,11 +179,16 @@ class LlamaTarget(TargetWithHeads):
     def room(self, run: int) -> int:
         return min(self.most_run - run, self.most_drafted_nodes)
 
-    def begin(self, prompt_tokens: int, max_tokens: int) -> None:
-        """Prepare a new generation. Raises ValueError where prompt and plan fit neither the model nor the cache."""
-        if prompt_tokens + max_tokens > min(self.model.config.max_position_embeddings, self.cache.capacity):
-            raise ValueError(f"{prompt_tokens} prompt tokens and {max_tokens} more do not fit the model or the cache")
+    def begin(self, prompt: Sequence[int], max_tokens: int) -> int:
+        """See `Target.begin`. Raises ValueError where prompt and plan fit neither the model nor the cache."""
+        if len(prompt) + max_tokens > min(self.model.config.max_position_embeddings, self.cache.capacity):
+            raise ValueError(f"{len(prompt)} prompt tokens and {max_tokens} more do not fit the model or the cache")
         self.cache.reset()
+        self._of_prompt = None
+        if self._prefixes is not None:
+            self._unsaved = list(prompt)
+            self._of_prompt = self._prefixes.restore(self._salt, prompt, self.cache)
+        return self.cache.length
 
     @classmethod
     def forward(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Scores]:
@@ -172,6 +198,9 @@ class LlamaTarget(TargetWithHeads):
     def commit(self, path: Sequence[int]) -> int:
         """Keep the whole path."""
         self.cache.keep([*range(self._run), *path])
+        if self._prefixes is not None and self._unsaved and self._of_prompt is not None:
+            prompt, self._unsaved = self._unsaved, []
+            self._prefixes.add(self._salt, prompt, self.cache, self._of_prompt[: len(prompt)])
         self._last = self._hidden[path[-1] if path else self._run - 1]
         return len(path)
 

@@ -21,9 +21,11 @@ class TokenTree:
     """The nodes of one forward, parents before children; `start` is the position of the first.
 
     The first `run` nodes are a chain of tokens already emitted, or the prompt's, that the model has not read; drafted
-    nodes descend from the last of them. `starts_sampled`: the first of them is the model's own choice. `unchecked`: the
-    grammar was not compiled yet, so drafted nodes may be illegal or lie beyond its end. `text` is what was emitted, up
-    to the root, without the prompt. `legal` holds the legal tokens after a node where a proposer has looked them up.
+    nodes descend from the last of them. `first`: it is a generation's first tree, whose run is the prompt, or what a
+    prefix cache lacked of it (by default where `start` is 0). `starts_sampled`: the first of the nodes is the model's
+    own choice. `unchecked`: the grammar was not compiled yet, so drafted nodes may be illegal or lie beyond its end.
+    `text` is what was emitted, up to the root, without the prompt. `legal` holds the legal tokens after a node where a
+    proposer has looked them up.
     """
 
     def __init__(
@@ -31,12 +33,14 @@ class TokenTree:
         run: Sequence[int],
         start: int = 0,
         *,
+        first: bool | None = None,
         starts_sampled: bool = False,
         unchecked: bool = False,
         text: Sequence[int] = (),
     ) -> None:
         self.run = len(run)
         self.start = start
+        self.first = not start if first is None else first
         self.starts_sampled = starts_sampled
         self.unchecked = unchecked
         self.text = text

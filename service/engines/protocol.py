@@ -53,6 +53,9 @@ class GenerationRequest:
     engine gives up within one forward pass of it. `fast_forward` False makes even forced tokens cost a pass each.
     `worth` and `client` are for a queue before the engine: who of those that wait gains most by an answer, and whose
     requests share the replicas with others'.
+
+    What a replica knows of a prompt it uses only for others with the same `cache_salt` (vLLM's name). The first
+    `earlier` characters of the prompt are that of the turn before; 0 where there was none.
     """
 
     prompt: str
@@ -64,11 +67,15 @@ class GenerationRequest:
     deadline: float | None = None
     worth: float = 0.0
     client: str = ""
+    cache_salt: str = ""
+    earlier: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class GenerationResult:
     """The result and cost of a generation. `forwards` includes the prefill.
+
+    `cached_tokens` of the `prompt_tokens` were not read, as a prefix cache had them.
 
     Only the gateway modifies it: it adds how long the request waited, which replica answered, and with which model.
     During a rollout, two models answer side by side. `meaning` is what a kind head makes of the prompt, packed
@@ -79,6 +86,7 @@ class GenerationResult:
     tokens: list[int]
     stop_reason: StopReason
     prompt_tokens: int
+    cached_tokens: int = 0
     plan_tokens: int
     forwards: int
     decisions: int

@@ -30,6 +30,7 @@ def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: flo
         tokens=generation.tokens,
         stop_reason=generation.stop_reason,
         prompt_tokens=statistics.prompt_tokens,
+        cached_tokens=statistics.cached_tokens,
         plan_tokens=statistics.plan_tokens,
         forwards=statistics.forwards,
         decisions=statistics.decisions,

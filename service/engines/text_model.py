@@ -29,7 +29,6 @@ from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import GenerationRequest, GenerationResult, PromptTooLongError, RequestRefusedError
 from service.engines.results import generation_result, request_constraint, trace_texts
 from service.engines.side_thread import SideThread
-from service.settings.choices import Strategy
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class TextModel(ABC):
             raise PromptTooLongError.at(len(prompt), self._max_prompt_tokens)
 
         constraint = self._side.submit(partial(self._begin_grammar, request.grammar))
-        target, proposer = self._parts(request.strategy, prompt, slot)
+        target, proposer = self._parts(request, prompt, slot)
         return RunningGeneration(
             target,
             proposer,
@@ -150,7 +149,7 @@ class TextModel(ABC):
         """Number of generations that it can hold at once."""
 
     @abstractmethod
-    def _parts(self, strategy: Strategy, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
+    def _parts(self, request: GenerationRequest, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
         """Return target and proposer. Raises RequestRefusedError for a strategy that this model lacks the parts for."""
 
     def _medusa(self, target: HeadsOfTarget, prompt: list[int]) -> Proposer:

@@ -59,14 +59,16 @@ class Dispatcher:
         avoid: Slot | None = None,
         worth: float = 0.0,
         client: str = "",
+        prefers: Callable[[Slot], bool] = lambda _: False,
     ) -> Slot:
         """Wait for a free replica for a prompt of `length` characters, preferably not `avoid`.
 
-        The caller must `release` it. Raises CapacityError as soon as the deadline is known to be missed.
+        Of several idle ones it is one that `prefers` is true of: nobody waits for that. The caller must `release` it.
+        Raises CapacityError as soon as the deadline is known to be missed.
         """
         turn: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(_endless(deadline), length, worth, client=client, turn=turn)
-        idle = self._find_idle(avoid) or self._find_lent()
+        idle = self._find_idle(avoid, prefers) or self._find_lent()
         self._refuse(self._admission.ask(waiter, idle=idle is not None, replicas=self.usable_count))
         if waiter.refusal is not None:
             raise waiter.refusal
@@ -196,10 +198,14 @@ class Dispatcher:
                 waiter.turn.set_exception(waiter.refusal)
                 waiter.turn.exception()  # the waiter may have raised it already, or have left
 
-    def _find_idle(self, avoid: Slot | None) -> Slot | None:
-        """Return the longest idle replica that is not markedly slow, else any idle one."""
+    def _find_idle(self, avoid: Slot | None, prefers: Callable[[Slot], bool] = lambda _: False) -> Slot | None:
+        """Return an idle replica that is not markedly slow, else any: one that is preferred, or the longest idle."""
         self._idle = [slot for slot in self._idle if slot.usable]
-        return min(self._idle, key=lambda slot: (slot is avoid, slot.slowness.mean > _SLOW), default=None)
+
+        def rank(slot: Slot) -> tuple[bool, bool, bool]:
+            return slot is avoid, slot.slowness.mean > _SLOW, not prefers(slot)
+
+        return min(self._idle, key=rank, default=None)
 
     def _find_lent(self) -> Slot | None:
         """Return a replica that nobody waits for."""

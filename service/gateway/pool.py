@@ -240,7 +240,9 @@ class ReplicaPool:
     async def _run_on_next(self, request: GenerationRequest, avoid: Slot | None = None) -> GenerationResult:
         asked = time.monotonic()
         length, worth, client = len(request.prompt), request.worth, request.client
-        slot = await self._dispatcher.acquire(request.deadline, length, avoid, worth, client)
+        slot = await self._dispatcher.acquire(
+            request.deadline, length, avoid, worth, client, lambda slot: slot.has_read(request)
+        )
         queue_seconds = time.monotonic() - asked
         try:
             result = await self._run(slot, request)
@@ -254,6 +256,7 @@ class ReplicaPool:
     async def _run(self, slot: Slot, request: GenerationRequest) -> GenerationResult:
         """Generate in a task of its own: the caller leaves at the deadline, and the engine is offered once free."""
         self._counts["admitted"] += 1
+        slot.reads(request)
         model_id, version = slot.engine.model_id, slot.version  # a reload may change them before the result arrives
         remaining = math.inf if request.deadline is None else request.deadline - time.monotonic()
         timeout = self._timeout()

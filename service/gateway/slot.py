@@ -7,6 +7,7 @@ import asyncio
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from service.engines.protocol import Engine, EngineError, GenerationRequest, GenerationResult
@@ -23,6 +24,7 @@ _STABLE_SECONDS = 60.0  # a replica that lived this long failed for a new reason
 _MOST_FAILURES = 3  # consecutive failures
 _LAG_FACTOR = 4  # on a busy machine one replica may well be twice as slow as another for a while
 _LAG_COUNT = 8
+_MOST_PROMPTS = 256  # about as many single questions as a prefix cache of the usual size holds
 _LEAST_SECONDS = 0.01  # what takes less is timed by the event loop and the machine's other processes, not by a replica
 
 
@@ -34,6 +36,7 @@ class Slot:
         self.version = version
         self.slowness = ServiceTimes()  # times what all replicas take for prompts of the same length
         self.restarts = 0
+        self._prompts = deque[int](maxlen=_MOST_PROMPTS)  # hashes of the last ones that it was given
         self._request: QueuedRequest | None = None  # the request that holds it
         self._freed = asyncio.Event()
         self._freed.set()
@@ -71,6 +74,15 @@ class Slot:
         request, self._request = self._request, None
         self._freed.set()
         return request
+
+    def reads(self, request: GenerationRequest) -> None:
+        """Remember a prompt that its engine is about to read, as long as a prefix cache may know it."""
+        self._prompts.append(hash((request.cache_salt, request.prompt)))
+
+    def has_read(self, request: GenerationRequest) -> bool:
+        """Tell whether it was given the conversation's turn before this one."""
+        earlier = request.prompt[: request.earlier]
+        return bool(earlier) and hash((request.cache_salt, earlier)) in self._prompts
 
     def succeeded(self) -> None:
         self._failures = 0
@@ -142,6 +154,7 @@ class Slot:
 
     def _forgive(self) -> None:
         self.slowness.clear()
+        self._prompts.clear()
         self._failures = 0
         self._quarantined.clear()
 

@@ -119,6 +119,8 @@ class PlanTask:
             deadline=self.deadline,
             worth=self.worth or 0.0,
             client=self.client,
+            cache_salt=self.caller,
+            earlier=self.prompt.rfind("|", 0, -1) + 1,
         )
 
 

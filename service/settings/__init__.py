@@ -15,6 +15,7 @@ from service.environment import FlatEnvironment, Named, Prefix
 from service.settings.choices import (
     DEADLINE_MS,
     MAX_PROMPT_TOKENS,
+    PREFIX_CACHE_BYTES,
     SHIPPED_MODEL,
     EngineName,
     HostedName,
@@ -90,6 +91,13 @@ class Settings(BaseSettings):
         ge=1,
         le=64,
         description="requests that share a forward: more plans, each later (docs/speed.md)",
+    )
+    prefix_cache_bytes: int = Field(
+        default=PREFIX_CACHE_BYTES,
+        ge=0,
+        le=2**36,
+        description="memory in which each replica keeps the prompts that it has read, so that a later turn costs its "
+        "new words; 0: none (docs/speed.md)",
     )
     oversubscribe: bool = Field(default=False, description="allow more model threads than cores, at the cost of p99")
     max_prompt_tokens: int = Field(
@@ -258,6 +266,7 @@ class Settings(BaseSettings):
             dtype=self.dtype,
             kernel=self.kernel,
             batch_size=self.batch_size,
+            prefix_cache_bytes=self.prefix_cache_bytes,
             threads=self.threads_per_replica,
             replica_python=self.replica_python and self.replica_python.absolute(),
             strategy=self.strategy,

@@ -32,6 +32,7 @@ CallerSource = Literal["connection", "forwarded", "certificate", "token"]
 
 SHIPPED_MODEL = Path(__file__).parents[2] / "models" / "qp-smollm2-135m"
 MAX_PROMPT_TOKENS = 384
+PREFIX_CACHE_BYTES = 128 * 2**20  # about 2,700 tokens of the shipped model: some 70 conversations
 DEADLINE_MS = 300  # of requests that name none
 ADMISSION_QUANTILE = 0.7
 HANG_SECONDS = 1.0

@@ -86,10 +86,10 @@ class OpenAiSettings(BaseModel):
 class EngineConfig(BaseModel):
     """A model folder, the engine that runs it, and its options. Settings make paths absolute.
 
-    `threads` is the number of torch threads in each replica, `batch_size` how many requests one decodes together. A
-    cancelled replica has `grace_seconds` to become free again. Only where `kinds` of a shop are named does a kind head
-    read, which takes a third of a millisecond. `replica_python` runs replicas where the model's
-    libraries are not this interpreter's.
+    `threads` is the number of torch threads in each replica, `batch_size` how many requests one decodes together. Each
+    keeps up to `prefix_cache_bytes` of the prompts that it has read. A cancelled replica has `grace_seconds` to become
+    free again. Only where `kinds` of a shop are named does a kind head read, which takes a third of a millisecond.
+    `replica_python` runs replicas where the model's libraries are not this interpreter's.
     """
 
     model_config = _FROZEN
@@ -104,6 +104,7 @@ class EngineConfig(BaseModel):
     kernel: KernelChoice = "auto"
     replica_python: Path | None = None
     batch_size: int = 1
+    prefix_cache_bytes: int = 0
     grace_seconds: float = GRACE_SECONDS
     kinds: bool = False
     neuron: NeuronSettings = NeuronSettings()

@@ -42,6 +42,8 @@ class Outcome:
     drafts: int = 0  # forwards that verified guesses, how many guesses, and how often each in a row was accepted
     draft_tokens: int = 0
     accepted_by_position: tuple[int, ...] = ()
+    prompt_tokens: int = 0  # of a model's prompt, and how many of them a prefix cache had
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,9 @@ class Metrics:
             self._add("ForcedShare", outcome.forced_percent)
         if outcome.drafts:
             self._drafted(outcome)
+        if outcome.prompt_tokens:
+            self._add("PrefixCacheQueries", outcome.prompt_tokens)
+            self._add("PrefixCacheHits", outcome.cached_tokens)
         self._add("SloGood" if outcome.milliseconds <= self._slo else "SloBad", 1)
 
     def _drafted(self, outcome: Outcome) -> None:

@@ -156,9 +156,9 @@ def test_a_target_reads_as_many_guesses_as_its_cache_has_room_for() -> None:
     assert (target.most_run, target.room(10), target.room(30)) == (30, 20, 0)
     target.most_drafted_nodes = 7
     assert (target.room(22), target.room(23), target.room(24)) == (7, 7, 6)
-    target.begin(26, 4)
+    assert target.begin(range(26), 4) == 0
     with pytest.raises(ValueError, match="do not fit"):
-        target.begin(26, 5)
+        target.begin(range(26), 5)
 
 
 def test_without_heads_there_is_nothing_to_ask() -> None:

@@ -41,6 +41,30 @@ async def test_requests_spread_over_idle_replicas(started: Starter) -> None:
     assert {(await task).stop_reason for task in work} == {"finished"}
 
 
+async def test_a_turn_goes_to_the_idle_replica_that_read_the_turn_before(started: Starter) -> None:
+    engines = [FakeEngine() for _ in range(3)]
+    pool = await started(*engines)
+    turns = [" shoes |", " shoes | red |", " shoes | red | cheap |"]
+    asked = [
+        replace(request(prompt=turn), earlier=len(before)) for before, turn in zip(["", *turns], turns, strict=False)
+    ]
+    for turn in asked:
+        await pool.generate(turn)
+    assert [len(engine.served) for engine in engines] == [3, 0, 0]
+    await pool.generate(replace(asked[1], cache_salt="another caller"))
+    assert [len(engine.served) for engine in engines] == [3, 1, 0], "to whom it is a new conversation"
+    engines[0].hold()
+    work = [asyncio.create_task(pool.generate(asked[2])) for _ in range(2)]
+    await settle()
+    assert [len(engine.served) for engine in engines] == [4, 1, 1], "none waits for a replica while another is idle"
+    engines[0].fail()
+    engines[0].let_go()
+    await asyncio.gather(*work)
+    await until(lambda: engines[0].available)
+    await pool.generate(asked[2])
+    assert len(engines[0].served) == 4, "a replica that was started anew has read nothing"
+
+
 async def test_the_line_is_first_come_first_served(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)

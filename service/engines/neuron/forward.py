@@ -109,8 +109,9 @@ class CompiledTarget(TargetWithHeads):
     def room(self, run: int) -> int:
         return min(max(self.shape.rows - run, 0), MOST_DRAFTED_NODES)
 
-    def begin(self, prompt_tokens: int, max_tokens: int) -> None:
-        """Prepare a new generation. Raises ValueError for a prompt that does not fit the compiled lengths."""
+    def begin(self, prompt: Sequence[int], max_tokens: int) -> int:
+        """See `Target.begin`: no prefix is cached. Raises ValueError for what does not fit the compiled lengths."""
+        prompt_tokens = len(prompt)
         needed = self.shape.needed(prompt_tokens, max_tokens)
         if prompt_tokens > self.shape.max_context_length:
             raise ValueError(
@@ -122,6 +123,7 @@ class CompiledTarget(TargetWithHeads):
                 f"{self.shape.seq_len} were compiled"
             )
         self.length, self._of_prompt = 0, None
+        return 0
 
     @classmethod
     def forward(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Scores]:

@@ -71,11 +71,11 @@ class NeuronModel(TextModel):
     def slots(self) -> int:
         return len(self._targets)
 
-    def _parts(self, strategy: Strategy, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
-        if strategy not in STRATEGIES:
-            raise RequestRefusedError(f"the compiled model {self.id} cannot decode by {strategy}")
+    def _parts(self, request: GenerationRequest, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
+        if request.strategy not in STRATEGIES:
+            raise RequestRefusedError(f"the compiled model {self.id} cannot decode by {request.strategy}")
         target = self._targets[slot]
-        if strategy != "medusa":
+        if request.strategy != "medusa":
             return target, NO_PROPOSER
         proposer = self._medusa(target, prompt)
         return target, ChainProposer(proposer) if target.shape.is_chain else proposer

@@ -1,11 +1,13 @@
 """The model on PyTorch, inside a replica's process."""
 
 import ctypes
+import logging
 from dataclasses import replace
 
 import torch
 
 from service.decoding.interruption import Interruption
+from service.decoding.prefix_cache import PrefixCache
 from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Proposer
 from service.decoding.target import CausalLM, LlamaTarget, Target
 from service.decoding.tree import MedusaTree
@@ -20,9 +22,11 @@ from service.weights.seal import check_answer, read_seal
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){1,3}/"
 _WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape selects its kernel, which takes time
 
+_log = logging.getLogger(__name__)
+
 
 class TorchModel(TextModel):
-    """A loaded model, and a K/V cache for each of its slots, which every generation there reuses."""
+    """A loaded model, a K/V cache for each of its slots, which every generation there reuses, and a prefix cache."""
 
     def __init__(
         self,
@@ -30,8 +34,12 @@ class TorchModel(TextModel):
         forward: CausalLM,
         max_prompt_tokens: int,
         slots: int = 1,
+        prefix_cache_bytes: int = 0,
     ) -> None:
-        """Combine the loaded weights with their `forward`. Raises ModelFolderError where tree and heads do not fit."""
+        """Combine the loaded weights with their `forward`. Raises ModelFolderError where tree and heads do not fit.
+
+        The slots share one prefix cache; without bytes there is none, nor where it would change a plan's bits.
+        """
         self._llama = forward
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
         positions = max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES
@@ -42,6 +50,10 @@ class TorchModel(TextModel):
                 f"lower PEAKPLAN_MAX_PROMPT_TOKENS ({max_prompt_tokens}) or max_tokens in model.json"
             )
         self._caches = [forward.new_cache(positions) for _ in range(slots)]
+        if prefix_cache_bytes and not forward.is_row_independent:
+            _log.warning("no prefix cache: torch's kernels round a token's keys by what else is read with it")
+            prefix_cache_bytes = 0
+        self.prefixes = PrefixCache(prefix_cache_bytes) if prefix_cache_bytes else None
         super().__init__(
             loaded.id,
             loaded.tokenizer,
@@ -73,15 +85,18 @@ class TorchModel(TextModel):
     def _stop_when(self, interruption: Interruption) -> None:
         self._llama.stop_when(interruption)
 
-    def _parts(self, strategy: Strategy, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
-        if strategy == "medusa":
-            if self._heads is None:
-                raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
-            target = LlamaTarget(self._llama, self._caches[slot], self._heads)
-            return target, self._medusa(target, prompt)
-        if strategy == "draft":
+    def _parts(self, request: GenerationRequest, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
+        if request.strategy == "draft":
             raise RequestRefusedError("this engine has no draft model")
-        return LlamaTarget(self._llama, self._caches[slot]), NO_PROPOSER
+        heads = self._heads if request.strategy == "medusa" else None
+        # A trace tells what the whole prompt costs, by strategies side by side.
+        prefixes = None if request.trace else self.prefixes
+        target = LlamaTarget(self._llama, self._caches[slot], heads, prefixes, request.cache_salt)
+        if request.strategy == "autoregressive":
+            return target, NO_PROPOSER
+        if heads is None:
+            raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
+        return target, self._medusa(target, prompt)
 
 
 def _drafting(loaded: LoadedModel, forward: CausalLM) -> Drafting:
@@ -112,7 +127,7 @@ def load(config: EngineConfig) -> TorchModel:
     loaded = loaded if config.kinds else replace(loaded, kind_head=None)
     forward = build_forward(loaded, config.dtype, config.cache_dir, config.kernel)
     check_answer(forward, seal)
-    model = TorchModel(loaded, forward, config.max_prompt_tokens, config.batch_size)
+    model = TorchModel(loaded, forward, config.max_prompt_tokens, config.batch_size, config.prefix_cache_bytes)
     del loaded
     _return_free_memory()
     if config.strategy not in model.strategies:
@@ -123,6 +138,8 @@ def load(config: EngineConfig) -> TorchModel:
         prompt = " red shoes" * (words // 2)
         model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=config.strategy))
     model.rest()
+    if model.prefixes is not None:
+        model.prefixes.clear()
     return model
 
 
