@@ -36,7 +36,7 @@ class PrefixCache:
 
         The last token is left out: it must be read in any case, as the first choice is made from its scores.
         """
-        tokens = (salt, *prompt[:-1])
+        tokens: Salted = (salt, *prompt[:-1])
         longest = max(self._prompts, key=lambda known: _shared(known, tokens), default=())
         if not (count := _shared(longest, tokens)):
             return None
@@ -47,7 +47,8 @@ class PrefixCache:
 
     def add(self, salt: str, prompt: Sequence[int], cache: KVCache, states: Tensor) -> None:
         """Keep a prompt that a cache begins with, and its states [T, H], unless one that is kept begins with it."""
-        tokens, data = (salt, *prompt), cache.data[:, :, :, : len(prompt)]
+        tokens: Salted = (salt, *prompt)
+        data = cache.data[:, :, :, : len(prompt)]
         size = data.nbytes + states.nbytes
         shared = {known: _shared(known, tokens) for known in self._prompts}
         if size > self._most_bytes or len(prompt) in shared.values():
