@@ -81,7 +81,7 @@ class PlanTask:
     def is_read_by_rule(self) -> bool:
         """Tell whether rules plan this question in any case: a single one in Spanish, German or French.
 
-        The model has learnt these languages from 2,000 labelled turns. Of later turns it plans as many as rules do, of
+        The model has learnt each of them from 2,200 labelled turns. Of later turns it plans as many as rules do, of
         single questions fewer (docs/decisions/0034-the-model-reads.md).
         """
         return len(self.question.utterances) == 1 and not self.conversation.is_english
