@@ -53,7 +53,7 @@ def test_the_walks_of_contributing_lead_to_code_that_is_there() -> None:
     text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
     walks = text[text.index("## Five walks") : text.index("What vLLM calls")]
     rows = re.findall(r"`(\w+)[\w.()]*`(?: and `(\w+)`)? in `(\w+/[\w/]+\.py)`", walks)
-    assert len(rows) == 5
+    assert len(rows) == walks.count("\n| ") - 1  # the first line of a table names its columns
     for *names, file in rows:
         code = (REPOSITORY / file).read_text(encoding="utf-8")
         for name in filter(None, names):

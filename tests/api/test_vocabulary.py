@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from service.planner.plan import Plan
+from service.planner.question import MAX_HISTORY_WORDS
 from service.planner.vocabulary import FILE_NAME, shipped_vocabulary
 from service.telemetry.names import DegradedReason
 from tests.api.client import assert_problem, talking_to
@@ -48,7 +49,7 @@ async def test_operations_have_names_that_people_would_choose() -> None:
     assert named.items() >= {**wanted, "/readyz": "readiness"}.items()
     history = document["components"]["schemas"]["PlanRequest"]["properties"]["history"]
     assert "newest 8 messages" in history["description"]
-    assert "48 words" in history["description"]
+    assert f"{MAX_HISTORY_WORDS} words" in history["description"]
 
 
 async def test_a_folder_without_a_vocabulary_is_refused_by_name(tmp_path: Path) -> None:
