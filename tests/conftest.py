@@ -80,3 +80,24 @@ def server(tiny_model_dir: Path) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="session")
 def service_url(server: ServerProcess) -> str:
     return server.url
+
+
+@pytest.fixture(scope="session")
+def shipped_model() -> Path:
+    """Name the shipped model's folder, for what depends on what a plan says; skip where its base cannot be had."""
+    from service.settings import Settings
+    from service.settings.choices import SHIPPED_MODEL
+    from service.weights.base_weights import BaseWeightsError, ensure_base_weights
+
+    try:
+        ensure_base_weights(Settings().cache_dir)
+    except BaseWeightsError as error:
+        pytest.skip(str(error))
+    return SHIPPED_MODEL
+
+
+@pytest.fixture(scope="session")
+def planner_url(shipped_model: Path) -> Iterator[str]:
+    """Run the real service over the shipped model. It is shared, too."""
+    with serving(PEAKPLAN_MODEL_DIR=shipped_model, PEAKPLAN_REPLICAS=1) as server:
+        yield server.url

@@ -26,11 +26,11 @@ def over_stdio(url: str) -> StdioServerParameters:
 
 
 @pytest.fixture
-def over_http(service_url: str) -> Iterator[str]:
+def over_http(planner_url: str) -> Iterator[str]:
     """Run the server on a free port."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", MODULE, "--url", service_url, "--port", str(port)]
+    command = [sys.executable, "-m", MODULE, "--url", planner_url, "--port", str(port)]
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(CLIENTS)})
 
     def listens() -> bool:
@@ -45,8 +45,8 @@ def over_http(service_url: str) -> Iterator[str]:
         process.wait(PATIENCE)
 
 
-async def test_an_assistant_finds_two_tools_and_calls_them(service_url: str) -> None:
-    async with Client(over_stdio(service_url)) as assistant:
+async def test_an_assistant_finds_two_tools_and_calls_them(planner_url: str) -> None:
+    async with Client(over_stdio(planner_url)) as assistant:
         tools = (await assistant.list_tools()).tools
         assert {tool.name for tool in tools} == {"plan", "answer"}
         for tool in tools:

@@ -19,7 +19,7 @@ from benchmarks import client_types
 from tests.clients import experiment_vectors
 from tests.faults.under_load import fake_server
 from tests.processes import eventually
-from tests.server_process import ServerProcess, serving
+from tests.server_process import serving
 from tests.test_snippets import blocks
 
 pytestmark = pytest.mark.slow
@@ -83,14 +83,14 @@ def test_the_package_holds_what_is_built_and_needs_nothing(installed: Path) -> N
     assert 'from "node:' not in code
 
 
-def test_it_works_in_node_with_a_real_service(installed: Path, server: ServerProcess, tmp_path: Path) -> None:
+def test_it_works_in_node_with_a_real_service(installed: Path, planner_url: str, tmp_path: Path) -> None:
     names = ["client.test.mjs", "events.test.mjs", "experiments.test.mjs"]
     for name in names:
         shutil.copy(HERE / name, installed)
     shutil.copy(experiment_vectors.FILE, installed)
     experiment = {"PEAKPLAN_EXPERIMENT_NAME": "autumn", "PEAKPLAN_EXPERIMENT_ARMS": "control=50,2=30,rules=20"}
     with fake_server(PEAKPLAN_OUTCOMES_DIR=tmp_path, FAKE_SECONDS=0, **experiment) as keeping:
-        said = run(installed, "node", "--test", *names, PEAKPLAN_URL=server.url, PEAKPLAN_KEEPS_EVENTS=keeping.url)
+        said = run(installed, "node", "--test", *names, PEAKPLAN_URL=planner_url, PEAKPLAN_KEEPS_EVENTS=keeping.url)
     plans = [json.loads(line) for line in (tmp_path / "plans.jsonl").read_text(encoding="utf-8").splitlines()]
     arms = {line["arm"]: line["source"] == "rules" for line in plans if "arm" in line}
     assert arms == {"control": False, "2": False, "rules": True}
@@ -147,14 +147,14 @@ _IN_THE_PAGE = """async (url) => {
 }"""
 
 
-def test_it_works_in_a_page_of_another_origin(installed: Path, tiny_model_dir: Path) -> None:
+def test_it_works_in_a_page_of_another_origin(installed: Path, shipped_model: Path) -> None:
     from tests.api.page_visit import CHROMIUM, running_chromium
 
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install -y --no-install-recommends chromium")
     (installed / "index.html").write_text("<!doctype html><title>a shop</title>", encoding="utf-8")
     with pages(installed) as origin, running_chromium() as browser:
-        settings = {"PEAKPLAN_MODEL_DIR": tiny_model_dir, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_CORS_ORIGINS": origin}
+        settings = {"PEAKPLAN_MODEL_DIR": shipped_model, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_CORS_ORIGINS": origin}
         with serving(**settings) as server:
             page = browser.new_page()
             page.goto(origin)

@@ -208,7 +208,7 @@ export interface components {
             query: string;
             /**
              * History
-             * @description What they wrote before, newest last. A conversation may go on: the newest 8 messages count, of each its last 512 characters, and of all the newest 48 words. The plan is that of the whole conversation.
+             * @description What they wrote before, newest last. A conversation may go on: the newest 8 messages count, of each its last 512 characters, and of all the newest 96 words. The plan is that of the whole conversation.
              */
             history?: string[];
             /**
@@ -637,7 +637,7 @@ export interface components {
             query: string;
             /**
              * History
-             * @description What they wrote before, newest last. A conversation may go on: the newest 8 messages count, of each its last 512 characters, and of all the newest 48 words. The plan is that of the whole conversation.
+             * @description What they wrote before, newest last. A conversation may go on: the newest 8 messages count, of each its last 512 characters, and of all the newest 96 words. The plan is that of the whole conversation.
              */
             history?: string[];
             /**
