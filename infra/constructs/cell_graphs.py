@@ -142,9 +142,11 @@ def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
     counted(replicas, "restarts", "ReplicaRestarts", right=True)
     counted(replicas, "deploying", "DeployInProgress", right=True)
     _surroundings(settings, names, gateway, replicas)
-    decoding = graph("tokens a step | forced %, device (right)")
+    decoding = graph("tokens a step | forced %, prefix hits %, device (right)")
     counted(decoding, "tokens a step", "TokensPerStep")
     counted(decoding, "forced %", "ForcedShare", right=True)
+    kept = {name: Reading(f"PrefixCache{name.capitalize()}", none_is_zero=False) for name in ("hits", "queries")}
+    decoding.curve("prefix hits %", "100 * hits / queries", kept, [names], right=True)
     if any(group.engine == "neuron" for group in settings.groups):
         counted(decoding, "forward p99 s", "execution_latency_seconds", percentile="p99")
         memory = Reading(
