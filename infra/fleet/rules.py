@@ -82,7 +82,7 @@ def _tree_fits_the_heads(fleet: FleetDescription) -> Iterator[Violation]:
         return
     if depth > model.heads:
         yield Violation("model.heads", f"{model.heads} heads cannot fill a tree of depth {depth}", source)
-    if model.speculation_length < len(model.tree) + 1:
+    if model.graph != "chain" and model.speculation_length < len(model.tree) + 1:
         yield Violation(
             "model.speculation_length",
             f"{model.speculation_length}, but the tree has {len(model.tree)} nodes: "
