@@ -98,7 +98,7 @@ SHAPES: list[Shape] = [*map(_or_turned_away, [
     ("a name that is no ASCII", [_GET + b"X\xff: b\r\n\r\n"], {400}),
     ("a Host with spaces", [_GET.replace(b"Host: localhost", b"Host: localhost y") + b"\r\n"], {400}),
     ("an expectation without a body", [_CHUNKED[:-2] + b"Expect: 100-continue\r\n\r\n"], set()),
-    ("another server's address", [PLAN.replace(b"/plan", b"http://y/plan")], {200}),
+    ("another server's address", [PLAN.replace(b"/plan", b"http://y/plan")], {400}),
     ("another scheme's address", [_GET.replace(b"/", b"gopher://y/", 1) + b"\r\n"], {200, 400, 404}),
     ("an address with a bad port", [_GET.replace(b"/", b"http://y:99999999/", 1) + b"\r\n"], {400}),
     ("an address without a slash", [_GET.replace(b"/", b"@y/", 1) + b"\r\n"], {400}),
