@@ -76,21 +76,22 @@ def _tree_fits_the_heads(fleet: FleetDescription) -> Iterator[Violation]:
     if model.strategy != "medusa":
         return
     source = "neuronx-distributed-inference, modules/generation: Medusa buffers from the choices list"
-    depth = max((len(path) for path in model.tree), default=0)
+    # The plain graph reads a chain of each head's best guess, whatever tree the folder has.
+    tree = [[0] * depth for depth in range(1, model.heads + 1)] if model.graph == "chain" else model.tree
+    depth = max((len(path) for path in tree), default=0)
     if not depth:
         yield Violation("model.tree", "is empty: Medusa needs one; name the model's medusa_tree.json", source)
         return
     if depth > model.heads:
         yield Violation("model.heads", f"{model.heads} heads cannot fill a tree of depth {depth}", source)
-    if model.graph != "chain" and model.speculation_length < len(model.tree) + 1:
+    if model.speculation_length < len(tree) + 1:
         yield Violation(
             "model.speculation_length",
-            f"{model.speculation_length}, but the tree has {len(model.tree)} nodes: "
-            f"it must be {len(model.tree) + 1} or more",
+            f"{model.speculation_length}, but the {model.graph} has {len(tree)} nodes: it must be {len(tree) + 1} or more",
             source,
         )
-    choices = {tuple(path) for path in model.tree}
-    for path in model.tree:
+    choices = {tuple(path) for path in tree}
+    for path in tree:
         if any(rank < 0 or rank >= MEDUSA_RANKS for rank in path):
             yield Violation("model.tree", f"{path} has a rank outside 0..{MEDUSA_RANKS - 1}", source)
         if len(path) > 1 and tuple(path[:-1]) not in choices:
@@ -119,6 +120,11 @@ def _sequence_has_room(fleet: FleetDescription) -> Iterator[Violation]:
             "model.context_buckets",
             f"{model.speculation_length} is the speculation length too: NxDI tells a prompt from a tree by its length",
             source,
+        )
+    shortest = min(model.context_buckets, default=model.max_prompt_tokens)
+    if model.strategy == "medusa" and shortest < min(model.speculation_length, model.max_prompt_tokens):
+        yield Violation(
+            "model.context_buckets", f"{shortest}: prompts up to the speculation length are read as trees", source
         )
     if model.context_buckets and max(model.context_buckets) != model.max_prompt_tokens:
         yield Violation(

@@ -106,6 +106,7 @@ def test_a_replica_finds_all_it_imports_in_its_own_environment() -> None:
     assert needed - own - NEURON_CONTAINERS_OWN <= {"setuptools"}, "torch's"
 
 
+@pytest.mark.slow  # asks the package index: `make test` needs no network
 @pytest.mark.parametrize(
     "file", ["requirements/triton.txt", "requirements/replica.txt", "requirements/tritonserver.txt"]
 )

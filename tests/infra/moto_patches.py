@@ -11,6 +11,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.models.security_groups import SecurityGroup
 from moto.elbv2.models import FakeLoadBalancer, FakeTargetGroup
 from moto.iam.access_control import PermissionResult
+from moto.route53.models import FakeZone
 from moto.s3.models import FakeBucket
 from moto.sns.models import Topic
 from moto.ssm.models import Parameter
@@ -95,6 +96,13 @@ def _topic(topic: Any, properties: Properties, region: str) -> None:
     if key := properties.get("KmsMasterKeyId"):
         attribute = {"TopicArn": topic.arn, "AttributeName": "KmsMasterKeyId", "AttributeValue": key}
         call("sns", "SetTopicAttributes")(region, attribute)
+
+
+def _hosted_zone(zone: Any, properties: Properties, region: str) -> None:
+    """A zone with VPCs is private, and has its comment: moto reads neither in a template."""
+    del region
+    zone.private_zone = bool(properties.get("VPCs"))
+    zone.comment = properties.get("HostedZoneConfig", {}).get("Comment")
 
 
 def _auto_scaling_group(group: Any, properties: Properties, region: str) -> None:
@@ -197,6 +205,7 @@ def complete_models() -> None:
     _after_create(FakeTargetGroup, _target_group)
     _after_create(SecurityGroup, _security_group)
     _after_create(Topic, _topic)
+    _after_create(FakeZone, _hosted_zone)
     _after_create(FakeAutoScalingGroup, _auto_scaling_group)
     _keep_group_on_update()
     _keep_balancer_on_update()

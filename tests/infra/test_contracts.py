@@ -65,6 +65,7 @@ def service_takes(model: dict[str, Any]) -> bool:
         speculation_length=model["speculation_length"],
         context_buckets=tuple(model["context_buckets"]),
         batch_size=model["batch_size"],
+        graph=model["graph"],
     )
     try:
         neuron_arguments(described, settings)
@@ -88,6 +89,7 @@ def service_takes(model: dict[str, Any]) -> bool:
             "speculation_length": st.sampled_from([0, 4, 5, 64]),
             "context_buckets": st.sampled_from([[], [32, 380], [64, 400]]),
             "batch_size": st.sampled_from([1, 8]),
+            "graph": st.sampled_from(["tree", "chain"]),
         }
     )
 )

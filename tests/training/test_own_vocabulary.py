@@ -65,7 +65,7 @@ def test_a_miniature_model_plans_in_the_words_of_its_own_vocabulary(folder: Path
     vocabulary = Vocabulary.load(folder / "model")
     tokenizer = _byte_level([*(word for _, word in vocabulary.words()), *DIETS, *THINGS])
     torch.manual_seed(3)
-    settings = AdapterSettings(rank=16, alpha=32, epochs=6, batch_tokens=200, learning_rate=1e-2, average_decay=0.9)
+    settings = AdapterSettings(rank=16, alpha=32, epochs=30, batch_tokens=200, learning_rate=1e-2, average_decay=0.9)
     run = Finetuning(
         base=write_base(folder / "base", tokenizer, initializer_range=0.2),
         bos=1,
