@@ -87,7 +87,8 @@ def _tree_fits_the_heads(fleet: FleetDescription) -> Iterator[Violation]:
     if model.speculation_length < len(tree) + 1:
         yield Violation(
             "model.speculation_length",
-            f"{model.speculation_length}, but the {model.graph} has {len(tree)} nodes: it must be {len(tree) + 1} or more",
+            f"{model.speculation_length}, but the {model.graph} has {len(tree)} nodes: "
+            f"it must be {len(tree) + 1} or more",
             source,
         )
     choices = {tuple(path) for path in tree}
