@@ -66,11 +66,11 @@ check: $(VENV)/test.stamp ## lint, types, imports, stale figures and tables
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m benchmarks.readme --check
-	$(BIN)/python -m benchmarks.first_answer --check
-	$(BIN)/python -m benchmarks.gallery --check
+	$(BIN)/python -m rehearsal.tools.readme --check
+	$(BIN)/python -m rehearsal.tools.first_answer --check
+	$(BIN)/python -m rehearsal.tools.gallery --check
 	$(BIN)/python -m infra.fleet.alarm_table --check
-	$(BIN)/python -m stack.rehearse --twin docs/figures/stack.json --check
+	$(BIN)/python -m rehearsal.stack.rehearse --twin docs/figures/stack.json --check
 
 format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
@@ -86,78 +86,78 @@ finetune: $(VENV)/test.stamp ## go on from the model FROM= with rows of your own
 	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)") $(OPTIONS)
 
 eval: $(VENV)/test.stamp ## quality on dev questions of DATA into docs/figures/quality.json
-	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
-	$(BIN)/python -m benchmarks.conversations --figure --model $(MODEL)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.quality --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m rehearsal.bench.conversations --figure --model $(MODEL)
+	$(BIN)/python -m rehearsal.tools.readme
 
 first-answer: $(VENV)/service.stamp ## the answer that README begins with, from the shipped model, into docs/figures/first_answer.json
-	$(BIN)/python -m benchmarks.first_answer
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.first_answer
+	$(BIN)/python -m rehearsal.tools.readme
 
 gallery: $(VENV)/service.stamp ## docs/gallery.md: sixty shopper questions and the shipped model's plans of them
-	$(BIN)/python -m benchmarks.gallery
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.gallery
+	$(BIN)/python -m rehearsal.tools.readme
 
 eval-precisions: $(VENV)/test.stamp ## quality in int8, bfloat16 and float32 side by side into docs/figures/precision.json
-	$(BIN)/python -m benchmarks.precision --data $(DATA) --model $(MODEL)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.precision --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench: $(VENV)/test.stamp ## speed beside greedy decoding and Hugging Face's generate into docs/figures/decoding.json
 	$(PEAKPLAN) bench --model $(MODEL)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.readme
 	@echo "Other engines beside it: make bench-peers (installs them into $(PEERS_VENV), 0.7 GB; minutes)"
 
 bench-costs: $(VENV)/test.stamp ## what the dearest question costs outside the model into docs/figures/question_cost.json; fails above the budget
-	$(BIN)/python -m benchmarks.question_cost
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.question_cost
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench-peers: $(VENV)/test.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runtime, OpenVINO and CTranslate2 beside ours into docs/figures/peers.json
-	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench-vllm: $(VENV)/test.stamp $(VLLM_VENV)/stamp ## vLLM itself on this processor beside ours into docs/figures/vllm.json (installs it: 0.6 GB to download, 3 GB)
-	$(BIN)/python -m benchmarks.vllm --model $(MODEL) --python $(VLLM_VENV)/bin/python
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.vllm --model $(MODEL) --python $(VLLM_VENV)/bin/python
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench-batching: $(VENV)/test.stamp ## plans a second and p99 by batch size into docs/figures/batching.json
-	$(BIN)/python -m benchmarks.batching --model $(MODEL)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.batching --model $(MODEL)
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench-neighbour: $(VENV)/test.stamp ## plans a second beside a neighbour that eats memory bandwidth into docs/figures/neighbour.json
-	$(BIN)/python -m benchmarks.neighbour --model $(MODEL)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.neighbour --model $(MODEL)
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench-omission: $(VENV)/test.stamp $(LOCUST_VENV)/stamp ## our load generator and Locust before a server that stalls on purpose, into docs/figures/omission.json (two minutes)
 	$(BIN)/python -m rehearsal.omission --python $(LOCUST_VENV)/bin/python
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench-neuron-loop: $(VENV)/test.stamp ## the Neuron engine's loop over an emulated graph into docs/figures/neuron_loop.json
-	$(BIN)/python -m benchmarks.neuron_loop --model $(MODEL) --questions 1000 --compare
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.neuron_loop --model $(MODEL) --questions 1000 --compare
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench-retrieval: $(VENV)/test.stamp ## what a search finds with plans beside raw words into docs/figures/retrieval.json
-	$(BIN)/python -m benchmarks.retrieval --model $(MODEL)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.bench.retrieval --model $(MODEL)
+	$(BIN)/python -m rehearsal.tools.readme
 
 bench-answers: $(VENV)/test.stamp ## the time to the first three options, and whether they meet what was asked, into docs/figures/answers.json
 	$(BIN)/python -m rehearsal.answers
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.readme
 
 triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
 
 bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it recovers, into docs/figures/triton.json
 	$(BIN)/python -m rehearsal.triton --model $(MODEL)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.readme
 
 compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="--chip trn1"; NEURON_PYTHON= one with the Neuron SDK
 	@$(NEURON_PYTHON) -m service.engines.neuron compile --model "$(MODEL)" --output "$(OUTPUT)" $(OPTIONS)
 
 neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NXDI=<its checkout>:<neuronx-distributed's>, on a CPU
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
-	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
+	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m rehearsal.bench.neuron
 
 neuron-day: ## on an inf2 or trn1, in the service's container: compile, compare, time steps and plans, boot, advise; again: goes on; OPTIONS="--chip trn1 --fleet my.yaml"
-	benchmarks/neuron_day/on-host.sh $(OPTIONS)
+	rehearsal/bench/neuron_day/on-host.sh $(OPTIONS)
 
 kernels: $(KERNELS_VENV)/stamp ## the kernel libraries of every processor from their sources; commit what changes
 	$(KERNELS_VENV)/bin/python -m service.decoding.native.build
@@ -191,7 +191,7 @@ rehearse: $(VENV)/test.stamp $(VENV)/fleet.stamp ## does FLEET carry TRAFFIC= (a
 rehearse-figures: $(VENV)/test.stamp $(VENV)/fleet.stamp ## rehearse the fleets that ship, SEEDS=1 unless given, and write the verdicts into docs/event-day.md (some 15 minutes)
 	for fleet in dev prime-day prime-day-small mistral-7b; do $(PEAKPLAN) rehearse run $$fleet --seeds $(or $(SEEDS),1) --output runs/rehearsal/$$fleet || [ $$? = 1 ] || exit 2; done
 	$(BIN)/python -m rehearsal.verdicts $(foreach fleet,dev prime-day prime-day-small mistral-7b,runs/rehearsal/$(fleet)/rehearsal.json)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.readme
 
 rehearse-search: $(VENV)/test.stamp $(VENV)/fleet.stamp ## the cheapest fleets like FLEET that carry TRAFFIC= at PEAK=1.1, ranked, with what breaks each (some 3 minutes)
 	@$(PEAKPLAN) rehearse search $(FLEET) $(REHEARSED)
@@ -200,11 +200,11 @@ rehearse-validate: $(VENV)/test.stamp $(VENV)/fleet.stamp ## the twin against th
 	@$(PEAKPLAN) rehearse validate $(if $(SCALE),--scale $(SCALE))
 
 stack: $(VENV)/test.stamp $(VENV)/postgres.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager, PostgreSQL here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
-	@$(BIN)/python -m stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
+	@$(BIN)/python -m rehearsal.stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
 
 rehearse-live: $(VENV)/test.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine; RUNS=3 times that; OPTIONS="--hurry 15 --seconds 62": an eighth less); BROKEN=health-checks|deadline|alert must fail
-	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RUNS),--runs $(RUNS)) $(OPTIONS) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
-	$(if $(BROKEN),,$(BIN)/python -m benchmarks.readme)
+	$(BIN)/python -m rehearsal.stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RUNS),--runs $(RUNS)) $(OPTIONS) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
+	$(if $(BROKEN),,$(BIN)/python -m rehearsal.tools.readme)
 
 REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK)) $(if $(TIMES),--times $(TIMES))
 
@@ -267,14 +267,14 @@ load: $(VENV)/test.stamp ## open-loop load: RATE= requests a second for SECONDS=
 load-figures: $(VENV)/test.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
 	$(BIN)/python -m rehearsal.signals # one of its hosts takes the times that were just measured
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.readme
 
 fuzz: $(VENV)/fuzz.stamp ## search each target for FUZZ_SECONDS= (3600) for words that fail or cost most; tests/fuzz/corpus.jsonl keeps what it finds
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; SIEGE_OPTIONS=--shared beside other work
 	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)
-	$(BIN)/python -m benchmarks.readme
+	$(BIN)/python -m rehearsal.tools.readme
 
 dist: $(VENV)/test.stamp ## the service's and the client's wheel, the npm package, the container image (where buildah is; IMAGE_BASE= a base of yours), sources and SBOMs into dist, each the same bytes twice
 	.ci/release dist
@@ -286,21 +286,21 @@ sign-check: ## whether the release in DIST=dist is whole and signed by a key of 
 	.ci/release check "$(SIGNERS)" "$(or $(DIST),dist)"
 
 sbom: $(VENV)/test.stamp ## what is installed, by package, version, hash and licence, as CycloneDX 1.6 into sbom.json; the lock into sbom-lock.json
-	$(BIN)/python -m benchmarks.licences --check
+	$(BIN)/python -m rehearsal.tools.licences --check
 	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom.json
 	$(BIN)/cyclonedx-py requirements requirements-dev.txt --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom-lock.json
 
 client-types: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## the types of clients/typescript from the OpenAPI document
-	$(BIN)/python -m benchmarks.client_types
+	$(BIN)/python -m rehearsal.tools.client_types
 
-site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site in build/site, with search and diagrams, offline; installs MkDocs Material (0.1 GB)
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
+site: $(DOCS_VENV)/stamp docs/website/node_modules/stamp ## the documents as a site in build/site, with search and diagrams, offline; installs MkDocs Material (0.1 GB)
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file docs/website/mkdocs.yml
 
 tutorials: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## docs/tutorials followed to the letter in fresh folders, with the minutes each took; one trains a model
-	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/website/test_tutorials.py --durations 0
+	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/docs/test_tutorials.py --durations 0
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(LOCUST_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(LOCUST_VENV) $(DOCS_VENV) node_modules docs/website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements-dev.txt, requirements.txt and what images are made of
 	$(call LOCK,--generate-hashes --no-emit-package torch --all-extras,requirements-dev.txt)
@@ -348,7 +348,7 @@ $(VENV)/fleet.stamp: requirements.txt requirements-dev.txt $(VENV)/command.stamp
 	$(PIP) --requirement $(VENV)/fleet.txt
 	@touch $@
 
-# psycopg, which no other command's environment has: its licence is for whoever wants it (benchmarks/licences.py).
+# psycopg, which no other command's environment has: its licence is for whoever wants it (rehearsal/tools/licences.py).
 $(VENV)/postgres.stamp: requirements/postgres.txt $(VENV)/pip.stamp
 	$(PIP) --quiet --requirement requirements/postgres.txt
 	@touch $@
@@ -376,16 +376,16 @@ $(NXDI_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 # Whatever of them does not install is listed in the figure. PEAKPLAN_KERNEL=avx2 wants a llama.cpp held to that, too.
 $(PEERS_VENV)/stamp: pyproject.toml | $(VENV)/service.stamp
 	$(PYTHON) -m venv $(PEERS_VENV)
-	$(BIN)/python -m benchmarks.peers.environment $(PEERS_VENV)
+	$(BIN)/python -m rehearsal.bench.peers.environment $(PEERS_VENV)
 	@touch $@
 
 $(VLLM_VENV)/stamp: pyproject.toml | $(VENV)/service.stamp
 	$(PYTHON) -m venv $(VLLM_VENV)
-	$(BIN)/python -m benchmarks.vllm.environment $(VLLM_VENV)
+	$(BIN)/python -m rehearsal.bench.vllm.environment $(VLLM_VENV)
 	@touch $@
 
 $(PEERS_VENV)/avx2.stamp: $(PEERS_VENV)/stamp
-	$(BIN)/python -m benchmarks.peers.environment --avx2 $(PEERS_VENV)
+	$(BIN)/python -m rehearsal.bench.peers.environment --avx2 $(PEERS_VENV)
 	@touch $@
 
 ifeq ($(PEAKPLAN_KERNEL),avx2)
@@ -422,7 +422,7 @@ $(TYPESCRIPT)/node_modules/stamp: $(TYPESCRIPT)/package-lock.json $(VENV)/fleet.
 	@touch $@
 
 # What draws the site's diagrams.
-website/node_modules/stamp: website/package-lock.json $(VENV)/fleet.stamp
+docs/website/node_modules/stamp: docs/website/package-lock.json $(VENV)/fleet.stamp
 	@cd website && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
 

@@ -14,8 +14,6 @@ HOUSE = "peakplan/_house"
 CARRIED = {
     "service": f"{HOUSE}/service",
     "models": f"{HOUSE}/models",
-    "shops": f"{HOUSE}/shops",
-    "value": f"{HOUSE}/value",
     "clients/peakplan_client": f"{HOUSE}/peakplan_client",
 }
 

@@ -177,7 +177,7 @@ def _print(answer: dict[str, Any], show: Callable[[dict[str, Any]], str], as_jso
 passes_on(
     main,
     "bench",
-    "benchmarks.decoding",
+    "rehearsal.bench.decoding",
     ("service", "torch", "train"),
     "Measure the decoding strategies.",
 )
@@ -211,8 +211,14 @@ passes_on(
     ("service", "torch"),
     "Turn a log of outcomes into rows.",
 )
-passes_on(main, "value", "value", ("value",), "Report what came of plans, by release and by arm of a test.")
-passes_on(main, "eval", "benchmarks.quality", ("service", "torch", "train"), "Measure the quality of a model's plans.")
+passes_on(main, "value", "peakplan.value", ("value",), "Report what came of plans, by release and by arm of a test.")
+passes_on(
+    main,
+    "eval",
+    "rehearsal.bench.quality",
+    ("service", "torch", "train"),
+    "Measure the quality of a model's plans.",
+)
 passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
 passes_on(main, "import", "service.weights", ("service", "torch"), "Import a checkpoint and its heads.", "import")
 passes_on(
@@ -238,12 +244,12 @@ def shop() -> None:
     """
 
 
-passes_on(shop, "learn", "shops", ("service", "shop"), "Learn a shop folder from a catalogue.", "learn")
-passes_on(shop, "check", "shops", ("service", "shop"), "Name what of a mapping fits nothing.", "check")
+passes_on(shop, "learn", "peakplan.shop", ("service", "shop"), "Learn a shop folder from a catalogue.", "learn")
+passes_on(shop, "check", "peakplan.shop", ("service", "shop"), "Name what of a mapping fits nothing.", "check")
 passes_on(
     shop,
     "evaluate",
-    "shops",
+    "peakplan.shop",
     ("service", "torch", "shop"),
     "Measure what searches find, with your judgements.",
     "evaluate",

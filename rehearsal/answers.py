@@ -27,12 +27,12 @@ from peakplan_client.answering import Options
 from peakplan_client.catalogue import Product
 from peakplan_client.errors import PlannerError
 
-from benchmarks.machine import describe_machine
-from benchmarks.retrieval import QUESTIONS as HELD_OUT
+from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.retrieval import QUESTIONS as HELD_OUT
 from rehearsal.load.server import serving
 
 FIGURE = Path("docs/figures/answers.json")
-QUESTIONS = Path("benchmarks/answer_questions.jsonl")
+QUESTIONS = Path("rehearsal/bench/answer_questions.jsonl")
 SHARE_OF_CAPACITY = 0.7
 _TIMEOUT_SECONDS = 5.0
 _SEED = 1

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from peakplan_client import interleave
 
-from benchmarks.figure_file import write_simulated
+from peakplan.value.interleaving import PLANNED_SHARE, WORTH_KNOWING, needed, preferred
+from peakplan.value.intervals import ALPHA, PLANNED
+from rehearsal.bench.figure_file import write_simulated
 from rehearsal.shoppers.behaviour import visit
-from value.interleaving import PLANNED_SHARE, WORTH_KNOWING, needed, preferred
-from value.intervals import ALPHA, PLANNED
 
 FIGURE = Path("docs/figures/interleaving.json")
 LOOKS, RUNS, SEED, LISTS = 200, 1000, 35, 40_000

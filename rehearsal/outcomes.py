@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from peakplan_client.events import LINGER_MS, MOST_BYTES, MOST_OF_A_REQUEST
 
-from benchmarks.machine import describe_machine
+from rehearsal.bench.machine import describe_machine
 from rehearsal.load.arrivals import poisson
 from rehearsal.load.client import LoadGenerator, Sample, Shot
 from rehearsal.load.mix import body, draw, questions

@@ -150,7 +150,7 @@ def main(words: Sequence[str] | None = None) -> int:
     text = json.dumps(figure(), indent=1) + "\n"
     if not given.check:
         FIGURE.write_text(text, encoding="utf-8")
-        print(f"wrote {FIGURE.relative_to(REPOSITORY_ROOT)}; show it by `python -m benchmarks.readme`")
+        print(f"wrote {FIGURE.relative_to(REPOSITORY_ROOT)}; show it by `python -m rehearsal.tools.readme`")
     elif FIGURE.read_text(encoding="utf-8") != text:
         print(f"{FIGURE.relative_to(REPOSITORY_ROOT)} is stale: run `{COMMAND}`", file=sys.stderr)
         return 1

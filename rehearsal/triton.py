@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import describe_machine
-from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.questions import dev_questions, has_dev_data, own_questions
 from rehearsal.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
@@ -160,7 +160,7 @@ def main() -> None:
         "tritonserver": version,
         "questions": {
             "count": len(questions),
-            "from": "dev rows" if has_dev_data() else "benchmarks/questions.jsonl",
+            "from": "dev rows" if has_dev_data() else "rehearsal/bench/questions.jsonl",
         },
         **added,
         "recovery": recovery,

@@ -7,7 +7,7 @@ from hypothesis import settings
 from tests import skips
 from tests.server_process import ServerProcess, serving
 
-# How long an example takes says how busy the machine is; time is measured in benchmarks/.
+# How long an example takes says how busy the machine is; time is measured in rehearsal/bench/.
 settings.register_profile("peakplan", deadline=None)
 settings.load_profile("peakplan")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.question_cost import GATEWAY_MS, OPERATIONS, OPERATIONS_OF_WEIGHT
+from rehearsal.bench.question_cost import GATEWAY_MS, OPERATIONS, OPERATIONS_OF_WEIGHT
 from service.planner.question import MAX_HISTORY_TOKENS, MAX_QUESTION_TOKENS
 
 REPOSITORY = Path(__file__).parents[1]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import licences
+from rehearsal.tools import licences
 
 RELEASE = Path(__file__).parents[1] / ".ci" / "release"
 

@@ -19,12 +19,12 @@ from tests.test_documents import REPOSITORY, pages
 _BLOCK = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 # Languages that nobody reads here, and why.
 EXCUSED = {
-    "mermaid": "drawn in a browser by tests/website",
+    "mermaid": "drawn in a browser by tests/docs",
     "ts": "compiled by tests/clients/test_typescript.py",
     "js": "held against Python by tests/clients/test_experiments.py",
-    "html": "opened in a browser by tests/website",
-    "csv": "learnt by tests/website",
-    "text": "output, which tests/website compares",
+    "html": "opened in a browser by tests/docs",
+    "csv": "learnt by tests/docs",
+    "text": "output, which tests/docs compares",
     "sql": "what tests/clients/test_postgresql.py makes its table with",
 }
 _NO_COMMANDS = {"CONTRIBUTING.md": "the tree of folders", "docs/decisions/0006-int8-kernels.md": "arithmetic"}
@@ -75,11 +75,7 @@ def options() -> str:
         "peakplan",
         "service",
         "training",
-        "shops",
-        "value",
-        "stack",
         "rehearsal",
-        "benchmarks",
         "infra",
         "clients",
         "tests",
@@ -162,7 +158,7 @@ def test_every_block_can_be_typed(page: str) -> None:
         ("", "make sevre"),
         ("", "peakplan plna 'red shoes'"),
         ("", "peakplan plan 'red shoes' --no-such-option"),
-        ("", "python -m benchmarks.no_such_module"),
+        ("", "python -m rehearsal.bench.no_such_module"),
         ("", "echo 'open"),
         ("cobol", "MOVE A TO B."),
     ],

@@ -1,7 +1,7 @@
 """Calibrate the worth of questions, and bound what rules may plan by choice, on questions that no tree has learnt from.
 
-Used on held-out sentences of ours (`worth.py`), on other writers' cases (`benchmarks/worth.py`) and on a shop's own
-rows (`own_data.py`): the more questions there are, the closer to its promise rules may go.
+Used on held-out sentences of ours (`worth.py`), on other writers' cases (`rehearsal/bench/worth.py`) and on a shop's
+own rows (`own_data.py`): the more questions there are, the closer to its promise rules may go.
 """
 
 import itertools

@@ -15,7 +15,7 @@ from peakplan_client.search import AnyOf, Boost, Filter, NoneOf, NotInText, Rang
 from peakplan_client.wording import narrower
 
 # How much words count: those of the plan's queries, the catalogue's own names for its facets, and the shopper's. Tuned
-# on the dev half of benchmarks/retrieval_questions.jsonl.
+# on the dev half of rehearsal/bench/retrieval_questions.jsonl.
 QUERY_WEIGHTS = (1.0, 0.3, 0.2)
 NAMES_WEIGHT = 0.3
 OWN_WORDS_WEIGHT = 0.5

@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 from tqdm import tqdm
 
-from benchmarks.questions import DATA
+from rehearsal.bench.questions import DATA
 from rehearsal.load import arrivals, mix
 from rehearsal.load.client import LoadGenerator, Sample, Shot
 from rehearsal.load.report import write_report

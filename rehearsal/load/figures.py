@@ -17,8 +17,8 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.machine import describe_machine
-from benchmarks.questions import DATA
+from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.questions import DATA
 from rehearsal.load import arrivals, mix
 from rehearsal.load.__main__ import run
 from rehearsal.load.client import Sample, Shot

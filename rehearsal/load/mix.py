@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
-from benchmarks.questions import DATA, dev_questions, has_dev_data, own_questions
+from rehearsal.bench.questions import DATA, dev_questions, has_dev_data, own_questions
 from service.planner.question import Question
 
 DISTINCT = 5000

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import describe_machine
-from benchmarks.serving_tables import render_passed
+from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.serving_tables import render_passed
 from rehearsal.load import arrivals, mix
 from rehearsal.load.__main__ import run
 from rehearsal.load.client import Sample, Shot

@@ -23,7 +23,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.machine import describe_machine
+from rehearsal.bench.machine import describe_machine
 from rehearsal.load import arrivals
 from rehearsal.load.client import LoadGenerator, Shot
 

@@ -1,7 +1,7 @@
 """Seeded shoppers drive a real service over HTTP, and tell it what they did: `python -m rehearsal.shoppers URL`.
 
-Each has a need of benchmarks/retrieval_questions.jsonl, of which the right products are known, asks `POST /answer`,
-waits as long as they have patience, and reports to `POST /outcomes`. Half of them are in the arm `treatment`, in which
+Each has a need of rehearsal/bench/retrieval_questions.jsonl, of which the right products are known, asks
+`POST /answer`, waits as long as they have patience, and reports to `POST /outcomes`. Half of them are in the arm `treatment`, in which
 effects can be planted (`--plant buy=1.1`, `--plant click=0.95`, `--plant delay_ms=200`). It prints what really
 happened, beside which `peakplan value` can be held: it proves the instrument, and no lift of any shop.
 """
@@ -23,7 +23,7 @@ from peakplan_client.answering import Done, More, Option, Options
 from peakplan_client.errors import PlannerError
 from peakplan_client.plan import Answer
 
-from benchmarks.retrieval import Case, read_cases
+from rehearsal.bench.retrieval import Case, read_cases
 from rehearsal.shoppers.behaviour import ClickModel, Effects, Visit, visit
 
 EXPERIMENT = "seeded"

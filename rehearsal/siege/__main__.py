@@ -27,8 +27,8 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.machine import describe_machine, processor_time
-from benchmarks.questions import own_questions
+from rehearsal.bench.machine import describe_machine, processor_time
+from rehearsal.bench.questions import own_questions
 from rehearsal.load.server import Server, serving
 from rehearsal.siege import bystanders, crossfire, fresh, stopping
 from rehearsal.siege.attacks import Attack, Tally

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.questions import DATA
+from rehearsal.bench.questions import DATA
 
 Array = np.ndarray[Any, np.dtype[Any]]
 COLUMNS = ("second", "requests")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import describe_machine
+from rehearsal.bench.machine import describe_machine
 from rehearsal.load import arrivals
 from rehearsal.load.__main__ import run as fire
 from rehearsal.load.client import Sample, Shot

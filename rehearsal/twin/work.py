@@ -93,7 +93,7 @@ def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
 
 
 def worths(bands: int, figure: Path = WORTHS) -> Array:
-    """Return what the model's plans are worth by band of question lengths, as `benchmarks.routing` found it: [B, W].
+    """Return what the model's plans are worth by band of question lengths, by `rehearsal.bench.routing`: [B, W].
 
     Where the figure is missing every question is worth the same.
     """

@@ -1,7 +1,7 @@
 """Every setting of the service, in one place: environment variables PEAKPLAN_..., and plain HOST and PORT.
 
-docs/settings.md is written from here (`python -m benchmarks.readme`). Fields without a group are those that most people
-set; service/environment.py derives the variable names of groups.
+docs/settings.md is written from here (`python -m rehearsal.tools.readme`). Fields without a group are those that
+most people set; service/environment.py derives the variable names of groups.
 """
 
 import os

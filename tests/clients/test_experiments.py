@@ -14,7 +14,7 @@ from peakplan_client import Client, EventSender, Trial, UnauthorizedError, assig
 from peakplan_client.experiments import BUCKETS, bucket
 from peakplan_client.experiments import __doc__ as algorithm
 
-from benchmarks import client_types
+from rehearsal.tools import client_types
 from tests.clients import experiment_vectors
 from tests.processes import PATIENCE
 

@@ -10,7 +10,7 @@ from peakplan_client import CatalogueMapping, MappingError
 from peakplan_client.mapping import FacetMapping, normal, words
 from peakplan_client.shop import MAPPING
 
-from benchmarks.operations import operations
+from rehearsal.bench.operations import operations
 
 EXAMPLE = Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml"
 SMALLEST = "index: products\ntext: {title: 1}\n"

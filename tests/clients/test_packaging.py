@@ -30,7 +30,7 @@ def test_a_wheel_holds_the_package_and_imports_without_the_house(tmp_path: Path)
     code = (
         f"import sys; sys.path.insert(0, {str(wheel)!r}); import peakplan_client.shop; "
         "assert '.whl' in peakplan_client.__file__, peakplan_client.__file__; "
-        "assert not {'service', 'infra', 'torch', 'benchmarks'} & set(sys.modules)"
+        "assert not {'service', 'infra', 'torch', 'rehearsal'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr

@@ -11,7 +11,7 @@ from peakplan_client.searching import searches
 from peakplan_client.shop import MAPPING as SHOP
 from pydantic import ValidationError
 
-from benchmarks.operations import operations
+from rehearsal.bench.operations import operations
 
 MAPPING = CatalogueMapping.load(Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml")
 

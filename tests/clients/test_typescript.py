@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import client_types
+from rehearsal.tools import client_types
 from tests.clients import experiment_vectors
 from tests.faults.under_load import fake_server
 from tests.processes import eventually

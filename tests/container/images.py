@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks import image
+from rehearsal.tools import image
 from service.weights.base_weights import WHEEL
 from tests.processes import PATIENCE
 

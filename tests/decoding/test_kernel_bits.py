@@ -17,8 +17,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.decoding import our_strategy
-from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from rehearsal.bench.decoding import our_strategy
+from rehearsal.bench.questions import dev_questions, has_dev_data, own_questions
 from service.decoding.llama import cosines_and_sines
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.native.library import FLAGS, MAIN, SOURCES, bind, load_kernels

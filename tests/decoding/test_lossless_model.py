@@ -13,7 +13,7 @@ from functools import cached_property
 import pytest
 import torch
 
-from benchmarks.questions import dev_questions, has_dev_data
+from rehearsal.bench.questions import dev_questions, has_dev_data
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import Llama

@@ -11,13 +11,13 @@ import pytest
 from moto import mock_aws
 from pydantic import ValidationError
 
+from peakplan.value.reading import sums
 from service.events.firehose import MOST_BYTES, MOST_RECORD_BYTES, MOST_RECORDS, FirehoseSink, batches, records
 from service.events.journal import Journal
 from service.events.shipping import Shipper, SinkError
 from service.settings.groups import OutcomeSettings
 from tests.events.test_shipping import append, line
 from tests.processes import PATIENCE, eventually
-from value.reading import sums
 
 ARN = "arn:aws:firehose:us-east-1:123456789012:deliverystream/peakplan-test-events"
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.question_cost import CORPUS
+from rehearsal.bench.question_cost import CORPUS
 from tests.fuzz.targets import TARGETS
 
 _FOLDER = Path("build/fuzz")  # what covers more than the corpus does, kept for the next search

@@ -13,7 +13,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["service", "peakplan_client"]):
-    from benchmarks.question_cost import CORPUS, PIECES
+    from rehearsal.bench.question_cost import CORPUS, PIECES
     from service.api.models import MAX_HISTORY, MAX_TEXT_CHARACTERS
     from tests.fuzz.search import FoundError, check
     from tests.fuzz.targets import BUDGETS, TARGETS, Conversation

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
 
-from benchmarks.operations import operations
-from benchmarks.question_cost import CORPUS, PIECES
+from rehearsal.bench.operations import operations
+from rehearsal.bench.question_cost import CORPUS, PIECES
 from tests.fuzz.targets import BUDGETS, TARGETS, Conversation
 
 _WORDS = st.sampled_from(

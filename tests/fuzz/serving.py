@@ -18,7 +18,7 @@ import httpx
 from peakplan_client import catalogue
 from peakplan_client.shop import Shop
 
-from benchmarks.question_cost import OPERATIONS
+from rehearsal.bench.question_cost import OPERATIONS
 from service.api.answers import ANSWER_PATH, EVENTS
 from service.api.models import MAX_TEXT_CHARACTERS
 from service.api.observation import OUTCOMES_PATH

@@ -18,7 +18,7 @@ from peakplan_client.shop import MAPPING
 from peakplan_client.translating import _REQUESTS as TRANSLATORS
 from pydantic import TypeAdapter, ValidationError
 
-from benchmarks.question_cost import OPERATIONS, longest_text
+from rehearsal.bench.question_cost import OPERATIONS, longest_text
 from service.api.models import MAX_HISTORY, MAX_TEXT_CHARACTERS, PlanRequest
 from service.api.outcomes import Report
 from service.api.request_head import objection_to_head

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from benchmarks.question_cost import CORPUS
+from rehearsal.bench.question_cost import CORPUS
 from tests.fuzz import search
 from tests.fuzz.search import FoundError, check, hunt
 from tests.fuzz.targets import BUDGETS, TARGETS

@@ -6,9 +6,9 @@ Work is counted in operations of the interpreter, which no load on the machine c
 
 import pytest
 
-from benchmarks.operations import operations
-from benchmarks.question_cost import OPERATIONS as BUDGET
-from benchmarks.question_cost import OPERATIONS_OF_WEIGHT, PIECES, Asked, completing, misspelt, rules
+from rehearsal.bench.operations import operations
+from rehearsal.bench.question_cost import OPERATIONS as BUDGET
+from rehearsal.bench.question_cost import OPERATIONS_OF_WEIGHT, PIECES, Asked, completing, misspelt, rules
 from service.planner.completion import plan_from_text
 from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.fallback.reading.readers import use_shop

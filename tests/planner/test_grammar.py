@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.operations import operations
+from rehearsal.bench.operations import operations
 from service.planner.completion import plan_from_draft
 from service.planner.grammar import plan_grammar
 from service.planner.plan import Plan

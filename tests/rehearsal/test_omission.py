@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.omission_table import render_omission
 from rehearsal.load.client import LoadGenerator, Shot
 from rehearsal.omission.__main__ import agree, expected, stalling, summary
+from rehearsal.tools.omission_table import render_omission
 
 FIGURE: dict[str, Any] = {
     "command": "make bench-omission",

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 from peakplan_client.events import LINGER_MS, MOST_BYTES, MOST_OF_A_REQUEST
 
-from benchmarks.outcomes_table import render_outcomes
 from rehearsal.load.client import Sample
 from rehearsal.load.sink import sink
 from rehearsal.outcomes import (
@@ -26,6 +25,7 @@ from rehearsal.outcomes import (
     lists_of,
     measure,
 )
+from rehearsal.tools.outcomes_table import render_outcomes
 from tests.faults.under_load import fake_server
 
 

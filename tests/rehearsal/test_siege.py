@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from benchmarks.siege_table import render_neighbours
 from rehearsal.load.client import Sample
 from rehearsal.siege import attacks, bystanders, crossfire, fresh, stopping
 from rehearsal.siege.control import control_server
+from rehearsal.tools.siege_table import render_neighbours
 from service.planner.shop.folder import ShopFolder
 from service.settings.groups import OutcomeSettings
 from tests.api.client import talking_to

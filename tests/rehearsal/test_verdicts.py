@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.rehearsals_table import render_rehearsals
+from rehearsal.tools.rehearsals_table import render_rehearsals
 from rehearsal.verdicts import main
 
 RUN = {"plans by rule": 0.01, "failed requests": 0.002, "p99 of the worst 10 s": 90.0}

@@ -17,8 +17,8 @@ from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT.parent / "shared" / "behaviour" / "cases.jsonl"
 CONVERSATIONS = CASES.with_name("conversations.jsonl")
-OWN_CASES = sorted((ROOT / "benchmarks" / "cases").glob("*.jsonl"))
-SCOPE = ROOT / "benchmarks" / "cases" / "scope.tsv"
+OWN_CASES = sorted((ROOT / "rehearsal" / "bench" / "cases").glob("*.jsonl"))
+SCOPE = ROOT / "rehearsal" / "bench" / "cases" / "scope.tsv"
 DIGESTS = Path(__file__).with_name("judged_digests.txt")
 NEAR = 0.8
 _STOP_WORDS = frozenset(word.replace("'", "") for word in FUNCTION_WORDS)

@@ -1,6 +1,6 @@
 """Take out of new files of cases what is nearly a text that something is trained on.
 
-python -m tests.training.new_cases benchmarks/cases/writer_25.jsonl
+python -m tests.training.new_cases rehearsal/bench/cases/writer_25.jsonl
 python -m tests.training.judged                     # and then note what judges now
 """
 

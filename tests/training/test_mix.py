@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from benchmarks.questions import DATA, has_dev_data
+from rehearsal.bench.questions import DATA, has_dev_data
 from service.decoding.constraint import GrammarCompiler
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import intent_word, render

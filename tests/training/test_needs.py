@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from benchmarks.kinds import QUESTIONS
+from peakplan.shop.meanings import word_vectors
+from rehearsal.bench.kinds import QUESTIONS
 from service.planner.shop.meanings import GENERAL_VECTORS
-from shops.meanings import word_vectors
 from tests.training.judged import Likeness, has_the_same_words
 from training import needs
 from training.needs import Need, draw_together, general_categories, places, read_needs, tell_apart

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch.nn import functional
 
-from shops import meanings
+from peakplan.shop import meanings
 from training.needs import Telling
 from training.sentence_encoder import SentenceEncoder
 from training.word_texts import _MOST, Texts, word_texts

@@ -34,7 +34,7 @@ _LONGEST_NAME: Final = 5  # words
 _MOST_WORDS: Final = 24  # of a plan that are looked up
 _PART_OF_BEST: Final = 0.2  # of the best category's share: a second or third one is worth naming
 # The share from which on a category is believed, where a need is told and where only no thing was found: fitted to the
-# four sets of benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers.
+# four sets of rehearsal/bench/kinds_questions.jsonl, since products speak of themselves in other words than shoppers.
 _LEAST_OF_NEEDS: Final = {True: 0.2, False: 0.4}
 _WORDS: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _POSSESSIVE: Final = re.compile(r"['’]s?$")

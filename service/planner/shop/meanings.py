@@ -36,7 +36,7 @@ _PLACES: Final = 3  # where a word tells of a need: anywhere, first, second
 _CLOSENESS_WEIGHT: Final = 16.0  # of a cosine, in nats
 _WORDS_WEIGHT: Final = 0.1  # of the evidence of words, which say the same thing several times
 # How near a shop must come to what a need is about, a mean over so many categories of shops in general: fitted to the
-# first four sets of benchmarks/kinds_questions.jsonl, asked of the sample shop and of it without what is right.
+# first four sets of rehearsal/bench/kinds_questions.jsonl, asked of the sample shop and of it without what is right.
 _LEAST_NEARNESS: Final = 0.43
 _GENERAL_ASKED: Final = 10
 _KINDS_AT_ONCE: Final = 4096  # whose nearness is computed at once, for the sake of memory

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import neuron, nxdi_on_cpu
+from rehearsal.bench import neuron, nxdi_on_cpu
 from service.engines.neuron.configuration import WEIGHT_LAYOUT, GraphKind
 from service.engines.neuron.nxdi import Nxdi
 from service.planner.vocabulary import FILE_NAME

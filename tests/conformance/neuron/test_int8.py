@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from benchmarks import neuron, nxdi_on_cpu
+from rehearsal.bench import neuron, nxdi_on_cpu
 from service.engines.neuron.architectures import architecture_problems
 from service.engines.neuron.configuration import INT8
 from service.engines.neuron.quantising import quantise_checkpoint, quantised

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import neuron, nxdi_on_cpu
+from rehearsal.bench import neuron, nxdi_on_cpu
 from service.decoding.generation import RunningGeneration, step
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree

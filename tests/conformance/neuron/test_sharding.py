@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.multiprocessing.spawn import ProcessRaisedException, spawn
 
-from benchmarks import neuron, nxdi_on_cpu
+from rehearsal.bench import neuron, nxdi_on_cpu
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, MedusaShape, neuron_arguments
 
 pytestmark = pytest.mark.skipif(bool(nxdi_on_cpu.why_not()), reason=nxdi_on_cpu.why_not())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from benchmarks import batching, neuron_loop
+from rehearsal.bench import batching, neuron_loop
 from service.settings import Settings
 
 pytestmark = pytest.mark.slow

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.neuron_day.boot import free_port
-from benchmarks.vllm.__main__ import drafts, plans_of_ours, plans_over
-from benchmarks.vllm.server import PYTHON, serving
 from infra.fleet.parts import REPOSITORY_ROOT
+from rehearsal.bench.neuron_day.boot import free_port
+from rehearsal.bench.vllm.__main__ import drafts, plans_of_ours, plans_over
+from rehearsal.bench.vllm.server import PYTHON, serving
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary

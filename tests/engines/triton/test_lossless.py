@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from rehearsal.bench.questions import dev_questions, has_dev_data, own_questions
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
 from service.engines.torch.engine import load
 from service.engines.triton.engine import TritonEngine

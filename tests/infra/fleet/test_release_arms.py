@@ -12,9 +12,9 @@ from infra.fleet.alarm_kinds import MetricAlarm
 from infra.fleet.release_arms import ALPHA, MEASURES, PLANNED, arms_of, harm, queries
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.operations.handover import waves_of
+from peakplan.value.intervals import FEWEST_CHOSEN, Arm, lift
 from tests.infra.fleet.test_alarms import by_key, fleet, value_of
 from tests.infra.moto_metric_math import at_once, computed
-from value.intervals import FEWEST_CHOSEN, Arm, lift
 
 WAVES = [("cell-1",), ("cell-2", "cell-3"), ("cell-4",)]
 NOW = datetime(2026, 11, 24, tzinfo=UTC)

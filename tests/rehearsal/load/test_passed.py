@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.serving_tables import render_passed
+from rehearsal.bench.serving_tables import render_passed
 from rehearsal.load.client import Sample
 from rehearsal.load.passed import ARMS, Answers, _beside
 from service.planner.question import Question

@@ -10,8 +10,8 @@ from rehearsal.shoppers.behaviour import Effects
 from tests.faults.under_load import fake_server
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install -e .[value]")
-from value.reading import sums
-from value.report import report
+from peakplan.value.reading import sums
+from peakplan.value.report import report
 
 pytestmark = pytest.mark.slow
 SHOPPERS = 40

@@ -11,7 +11,7 @@ from service.planner.shop.kinds_of_plan import Need
 from service.planner.spelling import words as word_list
 
 # Odds above and below which words decide, and not what the plan takes for a thing: fitted to the first three sets of
-# benchmarks/kinds_questions.jsonl.
+# rehearsal/bench/kinds_questions.jsonl.
 _SURE: Final = 1.0
 _NEVER: Final = -2.0
 _DROPPED: Final = FUNCTION_WORDS | frozenset(UNSEARCHED)

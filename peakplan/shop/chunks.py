@@ -1,0 +1,112 @@
+"""A catalogue in pieces on disk: each is written whole, so that a run that was ended goes on where it was."""
+
+import json
+import marshal
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from peakplan.shop.merging import BadRow
+from peakplan.shop.products import Product, product
+from peakplan.shop.progress import Progress
+from peakplan.shop.roles import Roles
+from peakplan.shop.sources import rows
+
+CHUNK = 5000  # products
+_FORMAT = 2
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.write_bytes(data)
+    os.replace(draft, path)
+
+
+def save(path: Path, value: Any) -> None:
+    """Write plain values (what `marshal` takes) whole or not at all."""
+    write_whole(path, marshal.dumps((_FORMAT, value)))
+
+
+def load(path: Path) -> Any:
+    """Return what `save` wrote; None where there is nothing, or nothing that this version wrote."""
+    try:
+        version, value = marshal.loads(path.read_bytes())
+    except (OSError, ValueError, EOFError, TypeError):
+        return None
+    return value if version == _FORMAT else None
+
+
+class Chunks:
+    """The products of one catalogue under `folder`, and the rows that are none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._state = folder / "read.state"
+
+    def read(self, source: Path, roles: Roles, table: str | None, total: int | None, *, quiet: bool) -> None:
+        """Fill the chunks, or what of them is missing. Raises SourceError."""
+        state = load(self._state) or {"chunks": 0, "line": 0, "products": 0, "bad": [], "bad_count": 0, "done": False}
+        if state["done"]:
+            return
+        progress = Progress("reading", total, quiet=quiet)
+        progress.at(state["products"])
+        kept: list[tuple[Any, ...]] = []
+        after = state["line"]
+        for found in rows(source, table=table):
+            line = found.line if isinstance(found, BadRow) else found[0]
+            if line <= after:
+                continue
+            one = None if isinstance(found, BadRow) else product(line, found[1], roles)
+            if one is None:
+                reason = found.reason if isinstance(found, BadRow) else f"has no {roles.title}"
+                state["bad_count"] += 1
+                if len(state["bad"]) < _MOST_BAD:
+                    state["bad"].append([line, reason])
+                continue
+            kept.append(tuple(one))
+            state["line"] = max(state["line"], line)
+            if len(kept) == CHUNK:
+                self._flush(kept, state)
+                progress.at(state["products"])
+                kept = []
+        self._flush(kept, state)
+        save(self._state, state | {"done": True})
+        progress.end(state["products"])
+
+    def _flush(self, kept: list[tuple[Any, ...]], state: dict[str, Any]) -> None:
+        if kept:
+            save(self._folder / f"products-{state['chunks']:05}.bin", kept)
+            state["chunks"] += 1
+            state["products"] += len(kept)
+            save(self._state, state)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """How many `chunks` and `products` there are, and the rows that are `bad`."""
+        return load(self._state) or {}
+
+    def each(self, first: int = 0) -> Iterator[tuple[int, list[Product]]]:
+        """Yield the number and the products of every chunk from the first on."""
+        for number in range(first, self.state["chunks"]):
+            yield number, [Product(*values) for values in load(self._folder / f"products-{number:05}.bin")]
+
+
+_MOST_BAD = 1000  # bad rows that are named; all are counted
+
+
+def fingerprint(source: Path, roles: Roles, table: str | None) -> str:
+    """Return what makes two runs the same: the file as it is, and what its fields mean."""
+    status = source.stat()
+    about = [
+        str(source.absolute()),
+        status.st_size,
+        status.st_mtime_ns,
+        table,
+        roles.told(),
+        roles.notation,
+        _FORMAT,
+        CHUNK,
+    ]
+    return json.dumps(about, sort_keys=True)

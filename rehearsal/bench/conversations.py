@@ -1,0 +1,300 @@
+"""How far plans are from what writers labelled, turn by turn, and how often a plan does harm.
+
+    python -m rehearsal.bench.conversations ROWS… [--model FOLDER] [--rules] [--worst FILE]
+    python -m rehearsal.bench.conversations --figure       # model and rules, into docs/figures/conversations.json
+
+ROWS are files in the notation of `training.data.notation`, or JSON lines of conversations. Labels name the values; a
+plan is judged by the words that it searches for, filters by and refuses, so that another cut of the same words counts
+as right.
+"""
+
+import argparse
+import json
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.model_texts import generator
+from rehearsal.bench.serving_tables import provenance
+from service.engines.protocol import PromptTooLongError
+from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.plan_text import PlanTextError, parse
+from service.planner.planner import plan_of
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
+from service.settings.choices import SHIPPED_MODEL
+from training.data import notation
+from training.data.conversations import scored_rows
+from training.data.notation import Conversation
+
+ROWS: Final = Path(__file__).with_name("rows")
+FIGURE: Final = Path("docs/figures/conversations.json")
+SETS: Final = {  # of fresh writers, on whose rows nothing was trained or tuned
+    "t1": "English conversations",
+    "t5": "English conversations of a marketplace",
+    "t4": "a sale day's English questions and conversations",
+    "t3-es": "Spanish conversations",
+    "t3-de": "German conversations",
+    "t3-fr": "French conversations",
+    "t3-it": "Italian conversations",
+    "t3-pt": "Portuguese conversations",
+    "t3-nl": "Dutch conversations",
+}
+PRODUCTS: Final = frozenset(("find_product", "compare_products", "advise", "ask_product"))
+MOST_HISTORY: Final = 8
+_MOST_STALE = 2  # words of facets that no label wants
+_LEAST_WANTED, _LEAST_REFUSED = 0.8, 0.6  # shares of the labelled words
+_NEAR = 0.011
+Json = dict[str, Any]
+Planning = Callable[[PlanTask], Json]
+
+
+def words(text: str) -> set[str]:
+    """Return the words of a text, folded, without marks."""
+    return set(re.findall(r"[^\W_]+", text.lower().replace("’", "'")))
+
+
+def _words_of(sides: Sequence[Json], key: str, facet: str | None = None) -> set[str]:
+    """Return the words of one side of a plan and its parts; of one facet where that is named."""
+    return {
+        word
+        for side in sides
+        for name, values in (side.get(key) or {}).items()
+        for value in values
+        if facet in (None, name)
+        for word in words(value)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """The words of a plan, and of what was labelled."""
+
+    wanted: set[str]
+    refused: set[str]
+    things: set[str]
+    queries: set[str]
+    excluded: set[str]
+    facets: set[str]
+    top_facets: set[str]
+
+    @classmethod
+    def of(cls, label: Json, plan: Json) -> "Said":
+        labelled, planned = [label, *(label.get("parts") or [])], [plan, *(plan.get("parts") or [])]
+        return cls(
+            _words_of(labelled, "wanted"),
+            _words_of(labelled, "refused"),
+            _words_of(labelled, "wanted", "type"),
+            {word for side in planned for query in side.get("queries") or [] for word in words(query)},
+            _words_of(planned, "exclude"),
+            _words_of(planned, "facets"),
+            _words_of([plan], "facets"),
+        )
+
+
+def judge(label: Json, plan: Json) -> Iterator[tuple[str, bool]]:
+    """Yield (field, whether it is right) for each field that a label has an opinion on."""
+    intent, got = label["intent"], plan["intent"]
+    yield "intent", got == intent or {got, intent} <= {"find_product", "advise"}
+    if intent not in PRODUCTS:
+        return
+    said = Said.of(label, plan)
+    yield "searches", bool(said.queries)
+    if said.things:
+        yield "the thing stands", said.things <= said.queries
+    if said.wanted:
+        if label.get("wanted"):
+            yield "nothing stale", len(said.top_facets - said.wanted) <= _MOST_STALE
+        held = len(said.wanted & (said.queries | said.facets))
+        yield "wanted stands", held >= _LEAST_WANTED * len(said.wanted)
+    if said.refused:
+        yield "refused is excluded", len(said.refused & said.excluded) >= _LEAST_REFUSED * len(said.refused)
+        yield "refused leaves queries", not (said.refused - said.wanted) & said.queries
+    yield "nothing else excluded", not said.excluded - said.refused
+    yield "nothing wanted excluded", not said.excluded & (said.wanted - said.refused)
+    if not label.get("parts"):
+        bounds = [(label.get("price") or {}, plan.get("price") or {}, side) for side in ("min", "max")]
+        yield "price", all(_same(wanted.get(side), got.get(side)) for wanted, got, side in bounds)
+        yield "sort", (plan.get("sort") or "relevance") == (label.get("sort") or "relevance")
+        yield "offers", set(plan.get("offers") or []) == set(label.get("offers") or [])
+    yield "parts", len(plan.get("parts") or []) == len(label.get("parts") or [])
+
+
+def harms(label: Json, plan: Json) -> Iterator[str]:
+    """Yield the ways in which a plan is worse than none."""
+    if label["intent"] not in PRODUCTS:
+        return
+    if plan["intent"] not in PRODUCTS:
+        yield "turned away"
+        return
+    said = Said.of(label, plan)
+    if said.excluded - said.refused:
+        yield "refuses what nobody refused"
+    if said.things and not said.things & said.queries:
+        yield "loses the thing"
+    priced = [side.get("price") or {} for side in (label, *(label.get("parts") or []))]
+    if not any(priced) and any((plan.get("price") or {}).get(side) is not None for side in ("min", "max")):
+        yield "filters by a price that nobody said"
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= _NEAR * max(1.0, abs(other))
+
+
+def _wilson(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
+    """Return the 95% interval of a share (Wilson, 1927)."""
+    share, weight = right / of, z * z / of
+    middle, half = share + weight / 2, z * math.sqrt(share * (1 - share) / of + weight / (4 * of))
+    return (middle - half) / (1 + weight), (middle + half) / (1 + weight)
+
+
+def read(path: Path) -> list[Conversation]:
+    """Read a file of rows in either layout. Raises ValueError for a fault."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".jsonl":
+        return scored_rows(text)
+    kept, faults = notation.read_text(text, path.name)
+    if faults:
+        raise ValueError(faults[0])
+    return kept
+
+
+class Tally:
+    """Counts by kind of turn: "first" and "later"."""
+
+    def __init__(self) -> None:
+        self.turns: Counter[str] = Counter()
+        self.whole: Counter[str] = Counter()
+        self.asked: dict[str, Counter[str]] = defaultdict(Counter)
+        self.right: dict[str, Counter[str]] = defaultdict(Counter)
+        self.harmed: Counter[str] = Counter()
+        self.harms: Counter[str] = Counter()
+
+    def add(self, kind: str, label: Json, plan: Json) -> list[str]:
+        """Count one turn; return the fields that are wrong."""
+        results, harm = dict(judge(label, plan)), list(harms(label, plan))
+        self.turns[kind] += 1
+        self.whole[kind] += all(results.values())
+        self.asked[kind].update(list(results))
+        self.right[kind].update(field for field, right in results.items() if right)
+        self.harmed[kind] += bool(harm)
+        self.harms.update(harm)
+        return [field for field, right in results.items() if not right]
+
+    def figure(self) -> Json:
+        """Return shares with their 95% intervals."""
+        figure: Json = {}
+        for kind, turns in self.turns.items():
+            low, high = _wilson(self.whole[kind], turns)
+            fields = {field: round(self.right[kind][field] / n, 4) for field, n in self.asked[kind].items()}
+            figure[kind] = {
+                "turns": turns,
+                "whole": round(self.whole[kind] / turns, 4),
+                "interval": [round(low, 4), round(high, 4)],
+                "harm": round(self.harmed[kind] / turns, 4),
+                "fields": fields,
+            }
+        return figure | {"harms": dict(self.harms)}
+
+
+def measure(conversations: Sequence[Conversation], plan: Planning, vocabulary: Vocabulary) -> tuple[Json, list[Json]]:
+    """Plan every turn; return the figure, and what is wrong with each turn that is not right."""
+    tally, wrong = Tally(), []
+    for conversation in conversations:
+        says = [turn.say for turn in conversation.turns]
+        for at, turn in enumerate(conversation.turns):
+            history = says[max(0, at - MOST_HISTORY) : at]
+            task = PlanTask(Question.parse(turn.say, history, conversation.locale), vocabulary)
+            made = plan(task)
+            fields = tally.add("later" if at else "first", turn.plan, made)
+            if fields:
+                wrong.append({"history": history, "say": turn.say, "wrong": fields, "label": turn.plan, "plan": made})
+    return tally.figure(), wrong
+
+
+def by_model(model: Path, vocabulary: Vocabulary) -> Planning:
+    """Return what plans with a model folder, in this process."""
+    generate = generator(model)
+
+    def plan(task: PlanTask) -> Json:
+        try:
+            return plan_of(parse(generate(task), task.question, vocabulary), task).model_dump(mode="json")
+        except (PlanTextError, PromptTooLongError):  # cut short, or not begun: rules answer
+            return by_rule(vocabulary)(task)
+
+    return plan
+
+
+def by_rule(vocabulary: Vocabulary) -> Planning:
+    """Return what plans by rule."""
+    return lambda task: plan_by_rule(task.conversation, vocabulary).model_dump(mode="json")
+
+
+def write_figure(model: Path, vocabulary: Vocabulary) -> None:
+    """Write how far plans of model and rules are from each set of labels."""
+    planners = {"model": by_model(model, vocabulary), "rules": by_rule(vocabulary)}
+    sets: Json = {}
+    for name in SETS:
+        rows = read(ROWS / f"{name}.txt")
+        sets[name] = {who: measure(rows, plan, vocabulary)[0] for who, plan in planners.items()}
+    figure = {"command": "make eval", "machine": describe_machine(), "sets": sets}
+    FIGURE.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+
+
+def render_conversations(figure: Json) -> str:
+    """Return the table of the figure."""
+    rows = [
+        "| every field of the plan right | turns | model, first turns | model, later turns | model, harm "
+        "| rules, later turns | rules, harm |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, what in SETS.items():
+        model, rules = figure["sets"][name]["model"], figure["sets"][name]["rules"]
+        first, later, (low, high) = model["first"], model["later"], model["later"]["interval"]
+        rows.append(
+            f"| {what} | {first['turns'] + later['turns']} | {first['whole']:.2f} | {later['whole']:.2f} "
+            f"[{low:.2f}, {high:.2f}] | {_harm(model):.3f} | {rules['later']['whole']:.2f} | {_harm(rules):.3f} |"
+        )
+    return "\n".join([*rows, "", provenance(figure, "rows of four fresh writers, asked once")])
+
+
+def _harm(figure: Json) -> float:
+    """Return the share of all turns whose plan does harm."""
+    kinds = [figure[kind] for kind in ("first", "later")]
+    return float(sum(kind["harm"] * kind["turns"] for kind in kinds) / sum(kind["turns"] for kind in kinds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path, nargs="*")
+    parser.add_argument("--figure", action="store_true", help="write the figure of the committed rows")
+    parser.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="model folder")
+    parser.add_argument("--rules", action="store_true", help="plan by rule")
+    parser.add_argument("--worst", type=Path, help="write every turn that is not right into this file")
+    parser.add_argument("--most", type=int, help="conversations of each file at most")
+    arguments = parser.parse_args()
+    vocabulary = Vocabulary.load(arguments.model)
+    if arguments.figure:
+        write_figure(arguments.model, vocabulary)
+        return
+    plan = by_rule(vocabulary) if arguments.rules else by_model(arguments.model, vocabulary)
+    every: list[Json] = []
+    for path in arguments.rows:
+        figure, wrong = measure(read(path)[: arguments.most], plan, vocabulary)
+        print(path.name, json.dumps(figure))
+        every += wrong
+    if arguments.worst:
+        lines = (json.dumps(row, ensure_ascii=False) for row in every)
+        arguments.worst.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""`make neuron-day`: run every part in order, write the figure, and say what to put into the fleet file.
+
+    machine   the host
+    compile   seconds, bytes and lengths of each graph: by rows of a step, plans together, NeuronCores
+    order     the device's tokens beside those of a CPU, and beside its own greedy ones
+    steps     milliseconds of a step, and of a prompt by the length compiled for, by graph
+    plans     forwards, milliseconds and plans a second of a core, plain and with Medusa, by graph
+    triton    whether a Triton stub can host a replica: libnrt beside the stubs' numpy; seconds to its first plan
+    boot      the same without Triton, on the graph that is advised
+
+Graphs that read trees come first; where none of them plans, the day begins again with NxDI's plain graph, which reads a
+chain. `--device-rights` is what on-host.sh found that the runtime needs. A part that fails is written down with its
+reason, and the next is tried. Run again, it goes on: what has a result is not measured twice (`--again` does). Not run
+on hardware.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.fleet.instances import catalogue
+from infra.fleet.settings import FleetFileError, FleetSettings
+from rehearsal.bench.neuron_day.advice import best, fleet_text, lines, model_settings
+from rehearsal.bench.neuron_day.boot import BOOT_SECONDS, boot
+from rehearsal.bench.neuron_day.day import BATCHES, KINDS, ROWS, Day, Graph, graphs, result_file, tasks
+from rehearsal.bench.neuron_day.processes import keep, run_task
+from service.settings import Settings
+
+OUTPUT = Path(__file__).parents[3] / "docs" / "figures" / "neuron_day.json"
+DEVICES = Path("/dev")
+
+
+def run(
+    day: Day, python: Sequence[str], cores: int, slo_ms: float, boot_seconds: float, rights: str = ""
+) -> dict[str, Any]:
+    """Run every part, each after the process of the one before has ended; return the figures."""
+    found: dict[str, Any] = {"command": "make neuron-day", "chip": day.chip}
+
+    def said(name: str, part: str, graph: Graph | None, result: dict[str, Any]) -> None:
+        found.setdefault(part, {}) if graph else None
+        (found[part] if graph else found)[graph.name if graph else part] = result
+        print(name, json.dumps(result), flush=True)
+
+    for kind in KINDS:
+        day = day.of_kind(kind)
+        for task in tasks(day):
+            said(task.name, task.part, task.graph, run_task(day, task, python))
+        if (chosen := best(day.graphs, found["plans"], slo_ms)) is not None:
+            break
+        print(f"no graph that reads a {kind} plans here", flush=True)
+    for part, engine in (("triton", "triton"), ("boot", "neuron")):
+        graph = chosen[0] if chosen and engine == "neuron" else day.graphs[0]  # Triton decodes one plan at a time
+        said(part, part, None, _booted(day, graph, engine, max(1, cores // graph.cores), boot_seconds))
+    if chosen:
+        today = datetime.now(UTC).date()
+        source = f"measured: make neuron-day on {day.chip}, {today}, a replica of {chosen[0].cores} NeuronCore(s)"
+        found["deploy"] = model_settings(found, *chosen, source) | ({"device_rights": rights} if rights else {})
+    return found
+
+
+def _booted(day: Day, graph: Graph, engine: str, replicas: int, limit: float) -> dict[str, Any]:
+    name = f"{engine}:{graph.name}"
+    if (known := keep(day, name)) is not None:
+        return known
+    if engine == "triton" and Settings().triton.home is None:
+        return {"skipped": "there is no Triton here; the service's image has one"}
+    try:
+        found = boot(day, graph, engine, replicas, limit)
+    except Exception as error:  # the next part may say something all the same
+        found = {"failed": f"{type(error).__name__}: {error}"}
+    return keep(day, name, found) or found
+
+
+def _has_failed(found: dict[str, Any]) -> bool:
+    return any(
+        isinstance(part, dict)
+        and ("failed" in part or any("failed" in each for each in part.values() if isinstance(each, dict)))
+        for part in found.values()
+    )
+
+
+def _write_fleet(file: Path, settings: dict[str, Any]) -> str:
+    """Put the settings into a fleet file if its rules take them; return what to say of it."""
+    text = fleet_text(file.read_text(encoding="utf-8"), settings)
+    try:
+        FleetSettings.model_validate(yaml.safe_load(text))
+    except (FleetFileError, ValueError) as error:
+        return f"{file} was left as it is, because its rules refuse what was measured: {error}"
+    file.write_text(text, encoding="utf-8")
+    return f"wrote it into {file}"
+
+
+def _parser(settings: Settings) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rehearsal.bench.neuron_day", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("--model", type=Path, default=settings.model_dir)
+    parser.add_argument(
+        "--chip", choices=[chip for chip in catalogue().tensor_parallel if chip != "cpu"], default="inf2"
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/neuron-day"), help="keeps artifacts, results and logs"
+    )
+    parser.add_argument("--questions", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=200, help="steps of each graph that are timed")
+    parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="rows of a step; 0: the tree's own")
+    parser.add_argument("--batches", type=int, nargs="+", default=list(BATCHES), help="plans decoded together")
+    parser.add_argument("--cores", type=int, nargs="+", default=[1], help="NeuronCores that a replica spans")
+    parser.add_argument("--weight-layout", action="store_true", help="let the compiler choose the weights' layout")
+    parser.add_argument("--device-rights", choices=["none", "memory", "aws"], default="", help=argparse.SUPPRESS)
+    parser.add_argument("--slo-ms", type=float, default=300, help="the promise that a choice has to leave room for")
+    parser.add_argument("--boot-seconds", type=float, default=BOOT_SECONDS, help="what a boot may take")
+    parser.add_argument("--again", action="store_true", help="forget results, and keep what was compiled")
+    parser.add_argument("--fleet", type=Path, help="a fleet file that takes what is to be deployed")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure and write; return 1 where a part failed."""
+    settings = Settings()
+    arguments = _parser(settings).parse_args(words)
+    folder = arguments.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    compared = graphs(
+        tuple(arguments.rows), tuple(arguments.batches), tuple(arguments.cores), layout=arguments.weight_layout
+    )
+    day = Day(
+        arguments.model.absolute(), settings.cache_dir.absolute(), folder, arguments.chip, arguments.questions,
+        arguments.steps, compared,
+    )  # fmt: skip
+    if arguments.again:
+        for file in result_file(day, "any").parent.glob(f"{day.chip}-*.json"):
+            file.unlink()
+    python = str(settings.replica_python or sys.executable)
+    chips = len(list(DEVICES.glob("neuron[0-9]*")))
+    found = run(
+        day,
+        [python],
+        max(1, chips * catalogue().cores_per_chip[arguments.chip]),
+        arguments.slo_ms,
+        arguments.boot_seconds,
+        arguments.device_rights,
+    )
+    arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if "deploy" in found:
+        print(f"\nTo be put into the fleet file:\n\nmodel:\n{lines(found['deploy'])}")
+        if arguments.fleet:
+            print(_write_fleet(arguments.fleet, found["deploy"]))
+    return int("deploy" not in found or _has_failed(found))
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Sixty shopper questions and the shipped model's plans: docs/figures/gallery.json, shown in docs/gallery.md.
+
+`--check` fails where the weights, the questions or a prompt have changed since, or where today's planner makes another
+plan of what the model wrote. It takes no model: the texts that the model wrote are kept beside the plans, and
+`make test-all` asks the model itself.
+
+The questions (rehearsal/tools/gallery_questions.jsonl) were written before any plan of them was seen, none was
+exchanged since, and no rule is tuned to them: they show what a shop gets, failures included.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rehearsal.bench.model_texts import generator, text_key
+from rehearsal.tools.first_answer import broken_lines, weights_digest
+from rehearsal.tools.judgements import Judgement, judgements, remark, summary
+from service.planner.completion import plan_from_text
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary, shipped_vocabulary
+from service.settings.choices import SHIPPED_MODEL
+
+FIGURE = Path("docs/figures/gallery.json")
+QUESTIONS = Path(__file__).with_name("gallery_questions.jsonl")
+Asked = dict[str, Any]  # {"query": str, "history": [str]}, as POST /plan takes it
+
+
+def questions() -> list[Asked]:
+    """Return the questions, in the order of the gallery."""
+    return [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
+
+
+def measure(generate: Callable[[PlanTask], str], vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return the plan of every question, the text that the model wrote for it, and which weights the model had."""
+    rows = []
+    for asked in questions():
+        task = _task(asked, vocabulary)
+        text = generate(task)
+        rows.append({**asked, "key": text_key(task), "text": text, "plan": _plan(text, task, vocabulary)})
+    return {"weights": weights_digest(), "rows": rows}
+
+
+def what_is_stale(figure: dict[str, Any], asked: Sequence[Asked], vocabulary: Vocabulary) -> str | None:
+    """Return why the gallery is none of today's, or None."""
+    rows = figure["rows"]
+    if [_asked(row) for row in rows] != [_asked(each) for each in asked]:
+        return "it answers other questions"
+    if figure["weights"] != weights_digest():
+        return "the model has changed since"
+    for row in rows:
+        task = _task(row, vocabulary)
+        if text_key(task) != row["key"]:
+            return f"the model is now given another prompt or grammar for {row['query']!r}"
+        if _plan(row["text"], task, vocabulary) != row["plan"]:
+            return f"the planner makes another plan of what the model wrote for {row['query']!r}"
+    return None
+
+
+def render(figure: dict[str, Any]) -> str:
+    """Return every question with its plan and what judges found wrong; a plan's empty fields are left out."""
+    judged = judgements()
+    shown = ("\n".join(_shown(number, row, judged)) for number, row in enumerate(figure["rows"], 1))
+    return "\n\n".join([summary([row["plan"] for row in figure["rows"]], judged), *shown])
+
+
+def _shown(number: int, row: dict[str, Any], judged: Mapping[str, Judgement]) -> Iterator[str]:
+    yield f"**{number}. {row['query']}**"
+    if earlier := row.get("history"):
+        yield f"(after: {'; '.join(earlier)})"
+    yield ""
+    yield "```json"
+    yield from broken_lines(json.dumps(_said(row["plan"]), ensure_ascii=False, separators=(",", ":")))
+    yield "```"
+    if told := remark(row["plan"], judged):
+        yield f"\n{told}"
+
+
+def _said(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return what a plan says: mode, intent and whatever is not empty."""
+    price = plan["price"] if any(plan["price"][bound] is not None for bound in ("min", "max")) else None
+    rating = plan["rating"] if plan["rating"]["min"] is not None else None
+    sort = plan["sort"] if plan["sort"] != "relevance" else None
+    said = {**plan, "price": price, "rating": rating, "sort": sort}
+    return {name: value for name, value in said.items() if value}
+
+
+def _asked(row: Asked) -> tuple[str, list[str]]:
+    return row["query"], row.get("history", [])
+
+
+def _task(row: Asked, vocabulary: Vocabulary) -> PlanTask:
+    return PlanTask(Question.parse(*_asked(row)), vocabulary)
+
+
+def _plan(text: str, task: PlanTask, vocabulary: Vocabulary) -> dict[str, Any]:
+    return plan_from_text(text, task.question, vocabulary).model_dump(mode="json")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the gallery is stale")
+    if not parser.parse_args().check:
+        figure = measure(generator(SHIPPED_MODEL), shipped_vocabulary())
+        FIGURE.write_text(json.dumps(figure, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        return
+    figure = json.loads(FIGURE.read_text(encoding="utf-8"))
+    if (reason := what_is_stale(figure, questions(), shipped_vocabulary())) is not None:
+        sys.exit(f"docs/gallery.md is stale: {reason}. Run `make gallery`.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The licences of what the service installs: a table for docs/licences.md, and a check that each is one we may ship.
+
+`--check` fails for a package whose licence is unknown or not in the list. Read from the packages' own metadata.
+"""
+
+import argparse
+import re
+import sys
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+REQUIREMENTS = (Path("requirements/service.txt"), Path("requirements/torch.txt"))
+# Permissive, or weak copyleft of files that we use as they are.
+ALLOWED = frozenset(
+    "0BSD Apache-2.0 BSD BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 ISC LLVM-exception MIT MIT-0 MPL-2.0 PSF-2.0 "
+    "Python-2.0 Unicode-3.0 Unlicense Zlib".split()
+)
+_LONG_NAMES = {
+    "Apache Software License": "Apache-2.0",
+    "BSD License": "BSD",
+    "3-Clause BSD License": "BSD-3-Clause",
+    "MIT License": "MIT",
+    "ISC License (ISCL)": "ISC",
+    "Python Software Foundation License": "PSF-2.0",
+    "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
+}
+_PINNED = re.compile(r"^[A-Za-z0-9._-]+==[^\\]+")
+
+
+def licences() -> dict[str, tuple[str, str]]:
+    """Return version and licence of every package that serving installs here, by name; "" where none is named."""
+    found = {}
+    for file in REQUIREMENTS:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if pinned := _PINNED.match(line):
+                wanted = Requirement(pinned[0])
+                if wanted.marker is None or wanted.marker.evaluate():  # else it is for another system or Python
+                    one = distribution(wanted.name)
+                    found[wanted.name] = (one.version.partition("+")[0], licence_of(one))
+    return found
+
+
+def licence_of(one: Distribution) -> str:
+    """Return a package's licence as its metadata says: the expression, else the classifiers, else the first line."""
+    if expressions := one.metadata.get_all("License-Expression"):
+        return str(expressions[0])
+    classifiers = [line for line in one.metadata.get_all("Classifier") or [] if line.startswith("License ::")]
+    names = [line.rpartition(" :: ")[2] for line in classifiers]
+    if known := [_LONG_NAMES.get(name, name) for name in names if name != "OSI Approved"]:
+        return " AND ".join(known)
+    text = "".join(one.metadata.get_all("License") or [])
+    first = text.strip().partition("\n")[0]
+    return _LONG_NAMES.get(first, first)
+
+
+def is_allowed(licence: str) -> bool:
+    """Tell whether every part of a licence expression is one that we may ship; of alternatives, one is enough."""
+    parts = re.split(r" (?:AND|WITH) ", re.sub(r"[()]", "", licence))
+    return all(any(choice.strip() in ALLOWED for choice in part.split(" OR ")) for part in parts)
+
+
+def table() -> str:
+    """Return the table of docs/licences.md."""
+    rows = [f"| {name} | {licence} |" for name, (_, licence) in sorted(licences().items())]
+    return "\n".join(["| package | licence |", "|---|---|", *rows])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="fail for a licence that is not in the list")
+    arguments = parser.parse_args()
+    found = licences()
+    refused = {name: licence for name, (_, licence) in found.items() if not is_allowed(licence)}
+    if not arguments.check:
+        print(table())
+    for name, licence in refused.items():
+        print(f"{name}: {licence or 'no licence named'}: may we ship it? rehearsal/tools/licences.py lists what we may")
+    return 1 if arguments.check and refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

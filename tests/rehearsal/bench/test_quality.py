@@ -1,0 +1,125 @@
+"""Tests that the figures mean what quality.py defines."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rehearsal.bench.behaviour import behaviour_scores
+from rehearsal.bench.quality import MORE_LEAVES, Judged, scores, span_f1
+from service.planner.plan import Plan, Price
+from service.planner.plan_text import FacetSpan, PlanDraft
+from training.data.cases import checker, read_cases
+from training.data.examples import Example
+
+
+def _judged(origin: str, example: Example, plan: Plan | None) -> Judged:
+    return Judged(origin, example, example.question(), plan)
+
+
+def _plan(intent: str = "find_product", **fields: object) -> Plan:
+    return Plan.model_validate(
+        {"mode": "keyword", "intent": intent, "queries": ["q"], "sources": ["catalog"], **fields}
+    )
+
+
+SHOES = Example(
+    "Red shoes",
+    PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("color", 0, 0), FacetSpan("type", 1, 1)]),
+)
+
+
+def test_span_f1_counts_pairs_of_facet_and_text() -> None:
+    half = _judged("queryner", SHOES, _plan(facets={"color": ["red"], "brand": ["shoes"]}))
+    whole = _judged("queryner", SHOES, _plan(facets={"color": ["red"], "type": ["shoes"]}))
+
+    assert span_f1([half]) == 0.5
+    assert span_f1([whole]) == 1.0
+    assert span_f1([_judged("queryner", SHOES, None)]) == 0.0
+
+
+def test_a_missing_plan_counts_against_every_figure() -> None:
+    figures = scores([_judged("queryner", SHOES, None), _judged("queryner", SHOES, _plan())])
+
+    assert figures["valid_plans"] == 0.5
+    assert figures["intent"] == 0.5
+
+
+def test_out_of_scope_recall_and_false_alarms_look_at_different_questions() -> None:
+    chat = Example("tell me a joke", PlanDraft("conversational", "out_of_scope"))
+    figures = scores(
+        [
+            _judged("clinc", chat, _plan("out_of_scope", queries=[], sources=[])),
+            _judged("queryner", SHOES, _plan("out_of_scope", queries=[], sources=[])),
+            _judged("queryner", SHOES, _plan()),
+        ]
+    )
+
+    assert figures["out_of_scope_recall"] == 1.0
+    assert figures["out_of_scope_false_alarms"] == 0.5
+
+
+def test_an_invented_value_is_counted() -> None:
+    figures = scores([_judged("queryner", SHOES, _plan(facets={"color": ["blue"]}))])
+
+    assert figures["invented_facet_values"] == 1
+
+
+def test_prices_are_exact_only_with_both_bounds() -> None:
+    priced = Example("red shoes under 40", PlanDraft("keyword", "find_product", ["catalog"]), price=(None, 40.0))
+    right = _judged("price", priced, _plan(price=Price(max=40.0)))
+    wrong = _judged("price", priced, _plan(price=Price(min=40.0)))
+
+    assert scores([right, wrong])["price_exact"] == 0.5
+
+
+def test_verticals_are_judged_by_every_leaf_and_nothing_else_is() -> None:
+    """Check that only verticals use every leaf: otherwise half of all questions would be easy templates."""
+    leaf = Example(
+        "lamp oil", PlanDraft("keyword", "find_product", ["catalog"], vertical="home-garden"), knows_vertical=True
+    )
+    figures = scores(
+        [
+            _judged("queryner", SHOES, _plan("ask_product")),
+            _judged("taxonomy", leaf, _plan(vertical="home-garden")),
+            *[_judged(MORE_LEAVES, leaf, _plan(vertical="hardware"))] * 3,
+        ]
+    )
+
+    assert figures["questions"] == 5
+    assert figures["vertical"] == 0.25
+    assert figures["intent"] == 0.5
+    assert MORE_LEAVES not in figures["intent_by_origin"]
+
+
+def test_a_turn_counts_where_all_that_filters_is_right() -> None:
+    spans = [FacetSpan("color", 0, 0, refused=True), FacetSpan("type", 1, 1)]
+    refused = replace(SHOES, draft=replace(SHOES.draft, spans=spans))
+    later = replace(refused, query="not red", history=("shoes",), draft=replace(refused.draft, spans=[]))
+    origin = "conversation"
+    right = _judged(origin, refused, _plan(facets={"type": ["Shoes"]}, exclude={"color": ["Red"]}, vertical="hardware"))
+    wrong = _judged(origin, refused, _plan(facets={"type": ["shoes"]}))
+    lost = _judged(origin, refused, _plan("out_of_scope", queries=[], sources=[]))
+
+    figures = scores([right, wrong, lost, _judged(origin, refused, None), _judged(origin, later, _plan())])
+
+    assert figures["conversations"] == {"first turns": 0.25, "later turns": 1.0}
+    assert figures["shopping_out_of_scope"] == 0.2
+
+
+def test_cases_pass_where_every_assertion_of_the_judges_program_holds(tmp_path: Path) -> None:
+    cases = tmp_path / "cases.jsonl"
+    rows = [{"class": "a", "query": "red shoes", "expect": [["intent", "find_product"], ["sort", "relevance"]]},
+            {"class": "b", "query": "socks", "history": ["nike"], "expect": [["intent", "advise"]]}]  # fmt: skip
+    cases.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "check.py").write_text("def holds(plan, assertion):\n    return plan[assertion[0]] == assertion[1]\n")
+    read = read_cases(cases)
+
+    assert read[1].question.utterances == ("nike", "socks")
+    assert behaviour_scores(read, [_plan(), _plan()], checker(cases)) == {
+        "cases": 2, "passed": 0.5, "by_class": {"a": "1/1", "b": "0/1"}
+    }  # fmt: skip
+    assert behaviour_scores(read, [None, None], checker(cases))["passed"] == 0
+    with pytest.raises(FileNotFoundError, match="what the assertions of"):
+        checker(tmp_path / "elsewhere" / "cases.jsonl")
