@@ -38,7 +38,7 @@ _FOR = {
     "shop": "peakplan shop", "value": "peakplan value",
 }  # fmt: skip
 _NEEDED = ("service", "torch")  # by `peakplan serve`
-_PROGRAM_OF = {"fleet": "infra", "train": "training", "load": "rehearsal", "shop": "shops", "value": "value"}
+_PROGRAM_OF = {"fleet": "infra", "train": "training", "load": "rehearsal", "shop": "peakplan", "value": "peakplan"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """What routing `always` saves: core milliseconds a plan of the dev questions, with routing off and always, interleaved.
 
 `python -m rehearsal.bench.routing` writes docs/figures/routing.json, with what questions are worth by their length:
-`rehearsal/twin` draws from it. Model, rules and scorer run in one thread here, whose CPU time is counted: what happens on
-the machine's other cores costs nothing, and each question counts with the best of its rounds.
+`rehearsal/twin` draws from it. Model, rules and scorer run in one thread here, whose CPU time is counted: what happens
+on the machine's other cores costs nothing, and each question counts with the best of its rounds.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 # tests/rehearsal/bench/test_neuron_day_script.py runs it with a docker of its own.
 set -euo pipefail
 
-checkout=$(cd "$(dirname "$0")/../.." && pwd)
+checkout=$(cd "$(dirname "$0")/../../.." && pwd)
 devices_in=${PEAKPLAN_DEVICES:-/dev}
 data=${PEAKPLAN_DATA:-$checkout/../shared/data}
 
@@ -38,7 +38,7 @@ probe() { # rights
   local options
   read -ra options <<<"$(bash "$checkout/ami/host/serve.sh" rights "$1")"
   docker run --rm --pull never --volume "$checkout:/checkout:ro" "${devices[@]}" "${options[@]}" \
-    --entrypoint /opt/peakplan/replica/bin/python "$image" /checkout/benchmarks/neuron_day/device.py
+    --entrypoint /opt/peakplan/replica/bin/python "$image" /checkout/rehearsal/bench/neuron_day/device.py
 }
 rights=
 for each in none memory aws; do
