@@ -6,7 +6,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from peakplan.running import CHECKOUT, become, must_be_here, need
+from peakplan.running import CHECKOUT, become, must_be_here, need, place_of
 
 # A module's own command line gets its words unread, --help included.
 PASS_ON: dict[str, Any] = {
@@ -37,7 +37,7 @@ class Passing(click.Command):
         return found or [CompletionItem(incomplete, type="file")]
 
     def _options(self) -> set[str]:
-        path = CHECKOUT / self.module.replace(".", "/")
+        path = place_of(self.module)
         file = path / "__main__.py" if path.is_dir() else path.with_suffix(".py")
         source = file.read_text(encoding="utf-8") if file.is_file() else ""
         return {"--help", "--json", *_OPTION.findall(source)}

@@ -58,6 +58,12 @@ def _installed_from() -> str:
     return unquote(url.path) if url.scheme == "file" else noted.get("url") or "peakplan"
 
 
+def place_of(module: str) -> Path:
+    """Return where a program's folder or file is, without its ending: what is in our own package lies beside it."""
+    root = Path(__file__).parents[1] if module.startswith("peakplan.") else CHECKOUT
+    return root / module.replace(".", "/")
+
+
 def is_here(module: str) -> bool:
     """Tell whether a program is in this installation: a wheel has only some of them."""
     return module.startswith("peakplan.") or (CHECKOUT / module.partition(".")[0]).is_dir()

@@ -2,7 +2,7 @@
 
 Each has a need of rehearsal/bench/retrieval_questions.jsonl, of which the right products are known, asks
 `POST /answer`, waits as long as they have patience, and reports to `POST /outcomes`. Half of them are in the arm
-`treatment`, in which effects can be planted (`--plant buy=1.1`, `--plant click=0.95`, `--plant delay_ms=200`). It prints
+`treatment`, in which effects can be planted (`--plant buy=1.1`, `--plant click=0.95`, `--plant delay_ms=200`). It says
 what really happened, beside which `peakplan value` can be held: it proves the instrument, and no lift of any shop.
 """
 
