@@ -185,7 +185,7 @@ class Siege:
 
 
 def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> list[str]:
-    """Return what gave way. On a `shared` machine times are its neighbours' too: of health's, 99% are judged alone."""
+    """Return what gave way. On a `shared` machine times are its neighbours' too, and none is judged."""
     health, memory = result["health"], result["memory_mib"]
     bad = ("wrong", "hangs", "lost")
     found = [f"{name}: {tally}" for name, tally in result["attacks"].items() if any(tally[each] for each in bad)]
@@ -199,9 +199,9 @@ def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> li
         found.append(f"void: the hypervisor gave {result['stolen_share']:.0%} of this machine's time to others")
     found += bystanders.given_way(result["bystanders"], shared=shared) + stopping.given_way(result["stops"])
     found += crossfire.given_way(result["crossfire"], shared=shared)
-    judged = "p99_ms" if shared else "worst_ms"
-    found += [f"{path}: {asked[judged]} ms" for path, asked in health.items() if asked[judged] > _HEALTH_MS]
-    found += [] if shared else fresh.given_way(result["fresh"])
+    if not shared:
+        found += [f"{path}: {asked['worst_ms']} ms" for path, asked in health.items() if asked["worst_ms"] > _HEALTH_MS]
+        found += fresh.given_way(result["fresh"])
     if not shared and memory["end"] > memory["settled"] * _GROWTH:
         found.append(f"memory went from {memory['settled']} to {memory['end']} MiB")
     return found

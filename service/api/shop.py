@@ -137,6 +137,7 @@ class SampleShop:
         self._turn = asyncio.Lock()
         self._inside = 0
         self._shop: Any = None
+        self._is_stale = True
         self._opening: asyncio.Future[Any] | None = None
 
     async def open_ahead(self) -> None:
@@ -146,8 +147,8 @@ class SampleShop:
                 await self._opened()
 
     def renew(self) -> None:
-        """Open the shop anew at the next search: its folder has been learnt again."""
-        self._shop = None
+        """Open the shop anew at the next search: its folder has been learnt again. Who waits searches the old one."""
+        self._is_stale = True
 
     async def close(self) -> None:
         """Give back what the shop keeps between searches."""
@@ -245,9 +246,10 @@ class SampleShop:
 
     async def _opened(self) -> None:
         """Open the shop, once for all who wait; it goes on where they leave. Raises _NoAnswerError."""
-        if self._shop is not None:
+        if not self._is_stale and self._opening is None:
             return
         if self._opening is None:
+            self._is_stale = False
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
             self._opening.add_done_callback(self._has_opened)
         await asyncio.shield(self._opening)
@@ -263,8 +265,10 @@ class SampleShop:
         return self._asked("", opened)
 
     def _has_opened(self, opening: asyncio.Future[Any]) -> None:
-        self._opening = None  # where it failed, the next search tries again
-        if not opening.cancelled() and opening.exception() is None:
+        self._opening = None
+        if opening.cancelled() or opening.exception() is not None:
+            self._is_stale = True  # the next search tries again
+        else:
             self._shop = opening.result()
 
     def _asked(self, question: str, work: Callable[[Any], T]) -> T:

@@ -63,3 +63,21 @@ async def test_few_searches_of_the_shop_wait(tmp_path: Path, monkeypatch: pytest
     may_end.set()
     assert await asyncio.gather(*inside) == [ShopAnswer()] * 8
     assert await shop.search(ASKED) == ShopAnswer()
+
+
+async def test_a_reload_takes_the_shop_from_nobody_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end, opened = threading.Event(), []
+    shop = SampleShop(tmp_path)
+    monkeypatch.setattr(shop, "_open", lambda: opened.append(object()) or opened[-1])
+
+    def search(_: ShopRequest) -> ShopAnswer:
+        may_end.wait()
+        return shop._asked("", lambda it: ShopAnswer(reason=str(opened.index(it))))
+
+    monkeypatch.setattr(shop, "_search", search)
+    inside = [asyncio.create_task(shop.search(ASKED)) for _ in range(3)]
+    await settle()
+    shop.renew()
+    may_end.set()
+    assert [answer.reason for answer in await asyncio.gather(*inside)] == ["0"] * 3
+    assert (await shop.search(ASKED)).reason == "1"
