@@ -145,25 +145,6 @@ def render_neuron_loop(figure: dict[str, Any]) -> str:
     return "\n".join([*rows, "", provenance(figure, "a graph emulated on a CPU, not on Neuron hardware")])
 
 
-def render_batching(figure: dict[str, Any]) -> str:
-    """Return plans a second and their p99 by the size of the batch, for each machine and kernel."""
-    parts = []
-    for name, one in figure["machines"].items():
-        rows = [
-            "| kernel | batch | plans per second | p50 ms | p99 ms | same tokens as at batch 1 |",
-            "|---|---:|---:|---:|---:|---:|",
-        ]
-        for kernel, sizes in one["kernels"].items():
-            rows += [
-                f"| {kernel} | {row['batch']} | {row['plans_per_second']} | {row['p50_ms']} | {row['p99_ms']} "
-                f"| {row['identical_to_alone']:,} |"
-                for row in sizes
-            ]
-        ground = f"{one['questions']:,} questions, {one['threads']} thread, {one['device']}"
-        parts.append("\n".join([f"**{name}**", "", *rows, "", provenance(one, ground)]))
-    return "\n\n".join(parts)
-
-
 def render_turns(figure: dict[str, Any]) -> str:
     """Return what the prefix cache saves a conversation's turns, for each machine and kernel."""
     parts = []

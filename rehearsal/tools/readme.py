@@ -21,7 +21,6 @@ from rehearsal.bench.kinds_table import render_kinds
 from rehearsal.bench.peers.table import render_peers
 from rehearsal.bench.serving_tables import (
     provenance,
-    render_batching,
     render_neighbour,
     render_neuron_loop,
     render_passed,
@@ -72,11 +71,11 @@ def render_decoding(figure: dict[str, Any]) -> str:
 
 
 def every_decoding() -> str:
-    """Return the tables of every machine and kernel, forced kernels included."""
-    machines: dict[str, dict[str, Any]] = json.loads((FIGURES / "decoding.json").read_text(encoding="utf-8"))[
-        "machines"
-    ]
-    return _machines(machines)
+    """Return the tables of the machines that README.md does not show, and what a plan's time is spent on."""
+    figure: dict[str, Any] = json.loads((FIGURES / "decoding.json").read_text(encoding="utf-8"))
+    others = {name: one for name, one in figure["machines"].items() if name != figure["plotted"]}
+    plotted = "\n".join(_breakdown(figure["machines"][figure["plotted"]]))
+    return f"**{figure['plotted']}** (strategies: README.md)\n\n{plotted}\n{_machines(others)}"
 
 
 def _machines(machines: dict[str, dict[str, Any]]) -> str:
@@ -207,7 +206,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "architectures": architectures_table,
     "siege": lambda: measured("siege", "make siege", render_siege),
     "precision": lambda: measured("precision", "make eval-precisions", render_precision),
-    "batching": lambda: measured("batching", "make bench-batching", render_batching),
     "turns": lambda: measured("turns", "python -m rehearsal.bench.breakdown", render_turns),
     "neighbour": lambda: measured("neighbour", "make bench-neighbour", render_neighbour),
     "settings": lambda: settings_table(COMMON_SETTINGS),

@@ -68,8 +68,8 @@ class Settings(BaseSettings):
     )
     routing: Routing = Field(
         default="overload",
-        description="who is planned by rule: off: whoever finds no replica in time; overload: of those, whoever loses "
-        "least by it; always: also whoever is within the bound of the model's worth.json",
+        description="off: first come, first served; overload: requests where rules do about as well as the model are "
+        "answered by rules first; always: also where replicas are free, within the bound of the model's worth.json",
     )
     spot_check_share: float = Field(
         default=0.02,

@@ -27,7 +27,7 @@ pytestmark = [
 
 EVERY_PAGE = "PEAKPLAN_EVERY_PAGE" in os.environ  # some 650 looks, minutes: PEAKPLAN_EVERY_PAGE=1
 SOME_PAGES = (
-    *("index.html", "gallery.html", "tutorials/widget.html", "architecture.html", "settings.html"),
+    *("index.html", "gallery.html", "tutorials/widget.html", "settings.html"),
     *("decisions/index.html", "value.html", "404.html"),
 )
 
@@ -108,10 +108,10 @@ def test_the_search_finds_and_nothing_comes_from_elsewhere(
 
 @needs_chromium
 def test_diagrams_are_drawn(chromium: Browser, site: Path) -> None:
-    visit = Visit.open(chromium, f"{site.as_uri()}/architecture.html")
+    visit = Visit.open(chromium, f"{site.as_uri()}/index.html")
     drawn = visit.page.locator("div.mermaid")
     drawn.nth(1).wait_for()
-    assert drawn.count() == (REPOSITORY / "docs/architecture.md").read_text(encoding="utf-8").count("```mermaid")
+    assert drawn.count() == (REPOSITORY / "README.md").read_text(encoding="utf-8").count("```mermaid")
     assert all((each.bounding_box() or {"height": 0})["height"] > 50 for each in drawn.all())
     assert visit.complaints == []
     assert {request.url for request in visit.requests if not request.url.startswith((site.as_uri(), "data:"))} == set()
