@@ -207,6 +207,14 @@ def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> li
     return found
 
 
+def _crossfire_alone(module: str, seconds: float, *, shared: bool) -> int:
+    """Tell what eight honest callers notice of eight hostile ones, who are there for half of the time."""
+    rounds = crossfire.run(_ENVIRONMENT, module, seconds)
+    found = crossfire.given_way(rounds, shared=shared)
+    print(json.dumps({"crossfire": rounds, "given_way": found}, indent=1))
+    return 1 if found else 0
+
+
 def main() -> int:
     """Run a siege and write its figure; return 1 where something gave way."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -215,7 +223,10 @@ def main() -> int:
     parser.add_argument("--module", default="service", help="what is besieged: a module that serves")
     parser.add_argument("--output", type=Path, default=FIGURE)
     parser.add_argument("--shared", action="store_true", help="others use this machine: judge counts, and 99% of times")
+    parser.add_argument("--crossfire", action="store_true", help="only that part, told and not written")
     arguments = parser.parse_args()
+    if arguments.crossfire:
+        return _crossfire_alone(arguments.module, arguments.seconds, shared=arguments.shared)
     stolen, ticks = processor_time()
     is_long = arguments.seconds >= _EACH_SECONDS
     with tempfile.TemporaryDirectory() as kept:

@@ -17,7 +17,6 @@ _ID_BYTES = _TIME_BYTES + _CELL_BYTES + _RANDOM_BYTES + _SEAL_BYTES
 # The seals of ids: a release before this one wrote no cell, and its ids are known all the same.
 _WITH_CELL, _BEFORE = b"cell", b""
 _CELL = re.compile(r"cell-([1-9][0-9]{0,2})")
-_CLOCKS_APART = 60  # seconds that another host's clock may be ahead
 LATELY_SECONDS = 24 * 3600  # a purchase comes hours after its plan
 
 
@@ -36,12 +35,15 @@ class RequestIds:
         return (body + self._seal(body, _WITH_CELL)).hex()
 
     def is_of_late(self, request_id: str, seconds: float = LATELY_SECONDS) -> bool:
-        """Tell whether the id is one of ours, of the last `seconds`."""
+        """Tell whether the id is one of ours, made within `seconds` of now.
+
+        Before as after: a clock that is set back, or another host's that is ahead, must not lose a purchase.
+        """
         body = self._opened(request_id, _WITH_CELL) or self._opened(request_id, _BEFORE)
         if body is None:
             return False
         age = self._clock() - int.from_bytes(body[:_TIME_BYTES], "big")
-        return -_CLOCKS_APART <= age <= seconds
+        return abs(age) <= seconds
 
     def planned_in(self, request_id: str) -> str:
         """Return the name of the cell that made the plan; "" where the id does not tell."""

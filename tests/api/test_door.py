@@ -63,6 +63,12 @@ async def test_a_request_that_is_turned_away_costs_no_application_and_is_counted
     assert await number_of(port, "peakplan_shed_total") == 2
 
 
+async def test_what_a_request_waited_before_it_was_read_counts(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.protocol.waited_seconds", lambda _: 5.0)
+    monkeypatch.setattr(LoadShedder, "admits", lambda _, waited, **__: waited < 5.0)
+    assert problem_of(await exchange(port, HEAD + LENGTH + LAST + BODY))["detail"] == BUSY
+
+
 @pytest.mark.usefixtures("crowd")
 async def test_a_connection_outlives_what_is_turned_away_on_it(port: int, in_the_application: list[str]) -> None:
     answer = await exchange(port, PLAN * PIPELINED + GET + LAST)

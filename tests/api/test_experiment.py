@@ -44,6 +44,7 @@ async def test_half_of_the_shoppers_are_planned_by_rule_and_each_stays_where_it_
 def test_arms_that_cannot_be_read_are_refused(arms: str) -> None:
     with pytest.raises(ValueError, match=r"name=share|at most 8"):
         ExperimentSettings(name="x", arms=arms)
+    assert len(ExperimentSettings(name="x", arms=",".join(f"a{n}=1" for n in range(8))).shares) == 8
 
 
 def test_an_experiment_that_nobody_records_is_refused() -> None:

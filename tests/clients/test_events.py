@@ -336,8 +336,15 @@ def test_an_event_that_no_request_can_hold_ends_no_sender_and_what_comes_later_l
             assert sender.put({"query_id": str(number), "message": "x" * 2 * MOST_BYTES})
             with told:
                 assert told.wait_for(lambda number=number: len(asked) == number + 1, PATIENCE)
-        for number in range(20, 22):
-            assert sender.put({"query_id": str(number)})
+        rest: list[dict[str, str]] = [
+            {"query_id": "20", "event_id": "a", "message": ""},
+            {"query_id": "21", "event_id": "b"},
+        ]
+        room = MOST_BYTES - len(json.dumps(rest, separators=(",", ":")))
+        assert sender.put({**rest[0], "message": "x" * room})  # fills a request together with the last one
+        with told:
+            assert not told.wait(0.05)
+        assert sender.put(rest[1])
     assert asked == [*([str(number)] for number in range(20)), ["20", "21"]]
     assert (sender.sent, sender.refused) == (2, 20)
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 SECONDS = 4.0
 HEAD = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n"
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+needs_faketime = pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime: apt-get install faketime")
 
 
 def connect(server: ServerProcess) -> socket.socket:
@@ -85,24 +86,42 @@ def test_a_full_disk_under_logs_and_metrics() -> None:
         process.wait()
 
 
-@pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime: apt-get install faketime")
-@pytest.mark.parametrize("jump", ["+3600s", "-3600s"])
-def test_the_clock_jumps(tmp_path: Path, jump: str) -> None:
-    offset = tmp_path / "offset"
+def _moved_clock(offset: Path) -> dict[str, object]:
+    """Return the environment of a server whose clock is as far off as the file says."""
     offset.write_text("+0s", encoding="ascii")
-    clock = {
+    return {
         "LD_PRELOAD": FAKETIME,
         "FAKETIME_TIMESTAMP_FILE": offset,
         "FAKETIME_NO_CACHE": 1,
         "FAKETIME_DONT_FAKE_MONOTONIC": 1,
     }
-    with fake_server(**clock) as server:
+
+
+@needs_faketime
+@pytest.mark.parametrize("jump", ["+3600s", "-3600s"])
+def test_the_clock_jumps(tmp_path: Path, jump: str) -> None:
+    offset = tmp_path / "offset"
+    with fake_server(**_moved_clock(offset)) as server:
         with Load(server.url, SECONDS) as load:
             time.sleep(1)
             offset.write_text(jump, encoding="ascii")
         load.assert_nothing_was_lost()
         assert "model" in load.sources()
         assert_full_capacity_again(server)
+
+
+@needs_faketime
+@pytest.mark.parametrize("jump", ["+18000s", "-18000s"])
+def test_a_purchase_is_kept_although_the_clock_jumped_since_its_plan(tmp_path: Path, jump: str) -> None:
+    offset, kept = tmp_path / "offset", tmp_path / "kept"
+    with fake_server(**_moved_clock(offset), PEAKPLAN_OUTCOMES_DIR=kept, FAKE_SECONDS=0) as server:
+        for before, after in (("+0s", jump), (jump, "+0s")):
+            offset.write_text(before, encoding="ascii")
+            query_id = server.post("/plan", {"query": f"shoes {before}"}).json()["request_id"]
+            offset.write_text(after, encoding="ascii")
+            bought = {"action_name": "purchase", "query_id": query_id, "event_id": f"from {before}"}
+            answer = server.post("/outcomes", bought)
+            assert (answer.status_code, answer.json().get("kept")) == (202, 1), answer.text
 
 
 @pytest.mark.parametrize("asked_by", ["signal", "request"])

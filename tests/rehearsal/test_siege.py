@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from rehearsal.load.client import Sample
+from rehearsal.siege import __main__ as siege
 from rehearsal.siege import attacks, bystanders, crossfire, fresh, stopping
 from rehearsal.siege.control import control_server
 from rehearsal.tools.siege_table import render_neighbours
@@ -126,6 +127,21 @@ def test_whatever_honest_callers_lose_to_hostile_ones_is_told() -> None:
         "callers by address: forgotten 3 of 100",
         "callers by address: it ended with -7",
     ]
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+def test_the_callers_part_runs_alone_and_writes_no_figure(
+    changed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quiet = {"asked": 100, "changed": 0, "refused": 0, "forgotten": 0, "p99_ms": 40.0}
+    rounds = {"by key": {"quiet": quiet, "beside": quiet | {"changed": changed}, "exit_code": 0}}
+    monkeypatch.setattr(crossfire, "run", lambda *given: rounds | {given[1]: rounds["by key"]})
+    monkeypatch.setattr("sys.argv", ["siege", "--crossfire", "--shared", "--output", str(tmp_path / "figure")])
+    assert siege.main() == changed
+    told = json.loads(capsys.readouterr().out)
+    assert set(told["crossfire"]) == {"by key", "service"}
+    assert len(told["given_way"]) == 2 * changed
+    assert not (tmp_path / "figure").exists()
 
 
 @pytest.mark.anyio

@@ -121,6 +121,7 @@ async function attempt<T>(
       method: "POST",
       headers: { ...transport.headers, ...question.headers },
       body: JSON.stringify(question.body),
+      redirect: "manual", // a planner sends nobody elsewhere: whoever does would have the shopper's words
       signal: controller.signal,
     });
     missing = response.status === 200 ? await kind.read(response, url, abort) : await failure(response, url);

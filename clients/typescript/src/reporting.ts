@@ -190,6 +190,7 @@ export class EventSender {
         headers: this.#headers,
         body: `[${batch.join(",")}]`,
         keepalive: true,
+        redirect: "error", // see call.ts
         signal: AbortSignal.timeout(TIMEOUT_MS),
       });
       const text = await textOf(response);

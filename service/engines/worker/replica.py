@@ -30,6 +30,7 @@ START_SECONDS = 1800.0  # the first start fetches the base weights
 GRACE_SECONDS = 2.0
 _MOST_GRACE_SECONDS = 10.0
 _END_SECONDS = 1.0  # for a process whose socket is closed
+_FORKED_SECONDS = 15.0  # for a forked replica to be ready: it has its model, and takes milliseconds
 
 
 class ReplicaEngine:
@@ -149,7 +150,11 @@ class ReplicaEngine:
             raise
         _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaConnection, sock=ours)
         self._link.send(LoadModel(self._source, os.getpid()))  # a process says nothing before, when nobody would listen
-        return await self._link.expect()
+        try:
+            async with asyncio.timeout(None if self._fork_server is None else _FORKED_SECONDS):
+                return await self._link.expect()
+        except TimeoutError:
+            raise EngineUnavailableError(f"the forked replica was not ready after {_FORKED_SECONDS:.0f} s") from None
 
     async def _settle(self, link: ReplicaConnection) -> None:
         """Wait until the replica is free again. The cancelled request's answer is marked as retrieved."""

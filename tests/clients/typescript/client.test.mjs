@@ -107,6 +107,13 @@ test("errors have the service's own account", async () => {
   }
 });
 
+test("a redirect is not followed", async () => {
+  const elsewhere = await scripted([200, ANSWER]);
+  const { url, asked } = await scripted([307, "", { location: `${elsewhere.url}/plan` }]);
+  await assert.rejects(new Client(url, { timeoutMs: 60_000 }).plan("red boots"), UnexpectedAnswerError);
+  assert.deepEqual([asked.length, elsewhere.asked.length], [1, 0]);
+});
+
 test("an answer has its bytes at most, also once it is decompressed", async () => {
   const folded = { "content-encoding": "gzip" };
   const fair = JSON.stringify(ANSWER);

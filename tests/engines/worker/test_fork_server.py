@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest
-from service.engines.worker.fork_server import ForkServer, can_fork
+from service.engines.worker.fork_server import ForkServer, Process, can_fork
 from service.engines.worker.replica import ReplicaEngine
 from service.engines.worker.spawn import FORK_SERVER, replicas_of
 from tests.fake_models import fake_source
@@ -124,6 +124,27 @@ async def test_they_live_on_without_the_template_and_are_replaced_from_a_new_one
     assert other.pid == pids[1]
     for engine in pair:
         assert (await engine.generate(request())).stop_reason == "finished"
+
+
+async def test_one_that_is_stopped_before_it_is_ready_is_given_up(
+    pair: list[ReplicaEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fork, stopped = ForkServer.fork, list[int]()
+
+    async def fork_and_stop(server: ForkServer, stream: socket.socket) -> Process:
+        process = await fork(server, stream)
+        os.kill(process.pid, signal.SIGSTOP)
+        stopped.append(process.pid)
+        return process
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ForkServer, "fork", fork_and_stop)
+        patched.setattr("service.engines.worker.replica._FORKED_SECONDS", 0.2)
+        with pytest.raises(EngineUnavailableError, match="the forked replica was not ready"):
+            await asyncio.wait_for(pair[0].start(), 60)
+    eventually(lambda: not is_alive(stopped[0]), "the stopped replica lives on")
+    await pair[0].start()
+    assert (await pair[0].generate(request())).stop_reason == "finished"
 
 
 async def test_they_die_with_the_server() -> None:
