@@ -36,9 +36,8 @@ class Edge(Construct):
 
     def _spread(self, name: str, cells: Sequence[str]) -> str:
         """Create one weighted record for each cell; a cell whose targets are all unhealthy gets no new callers."""
-        weights = self._settings.network.cell_weights or (1,) * self._settings.cells
         for cell in cells:
-            self._record(name, cell, weights[self._settings.cell_names.index(cell)])
+            self._record(name, cell, self._settings.weights[cell])
         return name
 
     def _record(self, name: str, cell: str, weight: int | None = None) -> None:

@@ -85,6 +85,7 @@ class ImagePipelines(Construct):
             image_tests_configuration=imagebuilder.CfnImagePipeline.ImageTestsConfigurationProperty(
                 image_tests_enabled=True, timeout_minutes=90
             ),
+            image_scanning_configuration={"imageScanningEnabled": True} if settings.machine_image.scan else None,
         )
 
     def _name(self, image: Image) -> str:

@@ -21,12 +21,13 @@ class GroupSchedule(Construct):
         super().__init__(scope, id)
         before: autoscaling.CfnScheduledAction | None = None
         for floor in law.schedule:
+            starts = floor.at or floor.starts
             action = autoscaling.CfnScheduledAction(
                 self,
                 floor.name,
                 auto_scaling_group_name=group,
-                start_time=_optional(floor.at or floor.starts),
-                end_time=_optional(floor.ends),
+                start_time=moment(starts) if starts else None,
+                end_time=moment(floor.ends) if floor.ends else None,
                 recurrence=floor.recurrence,
                 time_zone=law.calendar.time_zone if floor.recurrence else None,
                 min_size=floor.minimum,
@@ -34,10 +35,6 @@ class GroupSchedule(Construct):
             if before is not None:
                 action.add_resource_dependency(before)
             before = action
-
-
-def _optional(time: datetime | None) -> str | None:
-    return None if time is None else moment(time)
 
 
 def moment(time: datetime) -> str:

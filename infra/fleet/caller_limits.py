@@ -51,7 +51,7 @@ def full_host_rate(settings: FleetDescription, caller: Caller, group: Group) -> 
 
 def _limits_are_kept_by_their_callers(fleet: FleetDescription) -> Iterator[Violation]:
     nameless = fleet.load_balancer.authentication.method == "none"
-    if fleet.caller_shard_cells > fleet.cells:
+    if fleet.caller_shard_cells > len(fleet.serving_cells):
         return  # another rule reports it
     for index, caller in enumerate(fleet.callers):
         if caller.rate is None:

@@ -96,3 +96,13 @@ class FleetDescription(Part):
     def cell_names(self) -> tuple[str, ...]:
         """The names of the cells, from cell-1 to cell-n."""
         return tuple(f"cell-{number}" for number in range(1, self.cells + 1))
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """The DNS weight of each cell."""
+        return dict(zip(self.cell_names, self.network.cell_weights or (1,) * self.cells, strict=False))
+
+    @property
+    def serving_cells(self) -> tuple[str, ...]:
+        """The cells that names lead to; one of weight 0 has no callers, but Route 53 takes all 0 as equal."""
+        return tuple(cell for cell, weight in self.weights.items() if weight) or self.cell_names

@@ -38,10 +38,10 @@ def _callers_are_named_networks(fleet: FleetDescription) -> Iterator[Violation]:
             f"the callers' shares add up to {stated:g}: make it 1, or leave out that of a caller which sends the rest",
             "infra/fleet/shards.py, fullest_share",
         )
-    if fleet.caller_shard_cells > fleet.cells:
+    if fleet.caller_shard_cells > len(fleet.serving_cells):
         yield Violation(
             "caller_shard_cells",
-            f"{fleet.caller_shard_cells} of {fleet.cells} cells; use at most that many",
+            f"{fleet.caller_shard_cells} of {len(fleet.serving_cells)} cells with callers; use at most that many",
             "AWS Builders' Library, Workload isolation using shuffle-sharding",
         )
 

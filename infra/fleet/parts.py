@@ -234,6 +234,7 @@ class MachineImage(Part):
         le=1024,
         description="The root volume; no smaller than the base image's. Stopped hosts keep it.",
     )
+    scan: bool = Field(default=False, description="Amazon Inspector looks for known vulnerabilities at each bake.")
     arm64_base_parameter: str = Field(
         default="/peakplan/arm64-base-image",
         pattern=r"^/.+",

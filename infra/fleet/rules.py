@@ -210,9 +210,7 @@ def _names_and_counts_agree(fleet: FleetDescription) -> Iterator[Violation]:
     if len(set(fleet.availability_zones)) < len(fleet.availability_zones):
         yield Violation("availability_zones", "a zone is named twice", "Amazon EC2, zone names")
     weights = fleet.network.cell_weights
-    if weights and (
-        len(weights) != fleet.cells or any(not 0 <= weight <= 255 for weight in weights) or not any(weights)
-    ):
+    if weights and (len(weights) != fleet.cells or set(weights) - set(range(256)) or not any(weights)):
         yield Violation(
             "network.cell_weights",
             f"give one weight of 0..255 for each of the {fleet.cells} cells, not all 0",

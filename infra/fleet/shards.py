@@ -24,13 +24,13 @@ def shards(settings: FleetDescription) -> dict[str, tuple[str, ...]]:
         caller.name: max(1e-6, (1 - stated) / others) if caller.share is None else caller.share
         for caller in settings.callers
     }
-    load = dict.fromkeys(settings.cell_names, 0.0)
+    load = dict.fromkeys(settings.serving_cells, 0.0)
     chosen: dict[str, tuple[str, ...]] = {}
     for name in sorted(shares, key=lambda name: (-shares[name], name)):
         cells = sorted(load, key=lambda cell: (round(load[cell], 9), _rank(name, cell)))[:wanted]
         for cell in cells:
             load[cell] += shares[name] / len(cells)
-        chosen[name] = tuple(cell for cell in settings.cell_names if cell in cells)
+        chosen[name] = tuple(cell for cell in settings.serving_cells if cell in cells)
     return chosen
 
 
@@ -39,12 +39,12 @@ def _rank(caller: str, cell: str) -> bytes:
 
 
 def fullest_share(settings: FleetDescription, without: str = "") -> float:
-    """Return the share of the fleet's load that the fullest cell gets, from 1 / cells to 1.
+    """Return the share of the fleet's load that the fullest cell gets, from 1 / cells with callers to 1.
 
     Callers with a share send it to their own cells alone, but for one `without` callers. Nobody knows where the rest
     goes: it is spread over all.
     """
-    load = {cell: 0.0 for cell in settings.cell_names if cell != without}
+    load = {cell: 0.0 for cell in settings.serving_cells if cell != without}
     cells_of = shards(settings)
     for caller in settings.callers:
         left = [cell for cell in cells_of[caller.name] if cell != without] if caller.share else []
@@ -56,4 +56,4 @@ def fullest_share(settings: FleetDescription, without: str = "") -> float:
 
 def fullest_share_without_one_cell(settings: FleetDescription) -> float:
     """Return the share that the fullest cell gets once the cell is moved out whose callers hurt the others most."""
-    return max(fullest_share(settings, cell) for cell in settings.cell_names)
+    return max(fullest_share(settings, cell) for cell in settings.serving_cells)

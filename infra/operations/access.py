@@ -119,11 +119,9 @@ def main(words: Sequence[str] | None = None) -> int:
 
     def act(settings: FleetSettings, clients: Clients) -> Told:
         done, owners = list(admit(settings, clients)), authorise(settings, clients("route53"))
-        nothing = (
-            [] if done or owners else ["no endpoint waits, and access.caller_vpcs names no VPC of another account"]
-        )
         stand = zones(settings, clients("ec2"))
-        words = "\n".join([*done, *owners, *nothing, stand])
+        nothing = "no endpoint waits, and access.caller_vpcs names no VPC of another account"
+        words = "\n".join([*(done + owners or [nothing]), stand])
         return Told(words, {"endpoints": done, "commands_for_owners": owners, "zones": stand})
 
     return operate(given, act, {NothingToJoinError: UNUSABLE})

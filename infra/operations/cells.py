@@ -100,8 +100,7 @@ class Cells:
         """Give the cell its share of callers again. Raise CellShiftError where there is no such cell."""
         self._must_exist(cell)
         self._serve_again(cell)
-        weights = self._settings.network.cell_weights or (1,) * self._settings.cells
-        self._set(cell, weights[self._settings.cell_names.index(cell)])
+        self._set(cell, self._settings.weights[cell])
 
     def refuse(self, cell: str) -> None:
         """Make the cell's balancer answer 503 itself.
@@ -137,18 +136,14 @@ class Cells:
         stack = stack_of(self._settings, cell)
         found = resources_of(stack, self._clients("cloudformation"), "AWS::ElasticLoadBalancingV2::Listener")
         listeners = self._clients("elbv2").describe_listeners(ListenerArns=found)["Listeners"] if found else []
-        https: list[dict[str, Any]] = [
-            each for each in listeners if (each["Protocol"], each["Port"]) == CALLERS_LISTENER
-        ]
+        https: list[dict[str, Any]] = [one for one in listeners if (one["Protocol"], one["Port"]) == CALLERS_LISTENER]
         if len(https) != 1:
             raise CellShiftError(f"{len(https)} listeners for callers in the stack {stack}: was the cell deployed?")
         return https[0]
 
     def _must_exist(self, cell: str) -> None:
-        if cell not in self._settings.cell_names:
-            raise CellShiftError(
-                f"{cell!r} is no cell of {self._settings.name}: {', '.join(self._settings.cell_names)}"
-            )
+        if cell not in (cells := self._settings.cell_names):
+            raise CellShiftError(f"{cell!r} is no cell of {self._settings.name}: {', '.join(cells)}")
 
     def _zone(self) -> str:
         try:

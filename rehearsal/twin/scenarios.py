@@ -121,7 +121,7 @@ def chosen(name: str, settings: FleetSettings) -> tuple[list[Scenario], dict[str
 
 
 def _impossible(scenario: Scenario, settings: FleetSettings) -> str:
-    if scenario.fault == "cell-out" and settings.cells == 1:
+    if scenario.fault == "cell-out" and len(settings.serving_cells) == 1:
         return f"{settings.name} has one cell, and no other can be moved out"
     if scenario.fault == "lost-cache" and not settings.shared_cache.enabled:
         return f"{settings.name} has no shared cache to lose"

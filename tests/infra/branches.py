@@ -32,6 +32,7 @@ LOCKED: dict[str, Any] = {
     "access.acceptance_required": False,
     "access.caller_vpcs": list(VPCS),
     "log_key": OWN_KEY,
+    "machine_image.scan": True,
     "shopper_events": {
         "enabled": True,
         "bucket": True,

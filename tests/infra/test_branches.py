@@ -28,6 +28,12 @@ def test_a_jwt_is_verified_before_anything_is_forwarded() -> None:
     assert forward["Type"] == "forward"
 
 
+def test_images_are_scanned_where_the_fleet_file_says_so() -> None:
+    asked, other = (only(each["Image"], "AWS::ImageBuilder::ImagePipeline") for each in (locked(), public()))
+    assert asked["ImageScanningConfiguration"] == {"ImageScanningEnabled": True}
+    assert "ImageScanningConfiguration" not in other, "Inspector is billed"
+
+
 def test_mutual_tls_verifies_against_the_trust_store_of_the_bundle() -> None:
     cell = locked()["Cell-1"]
     (name,) = resources(cell, "AWS::ElasticLoadBalancingV2::TrustStore")

@@ -97,3 +97,16 @@ def test_shares_that_do_not_add_up_are_refused(shares: tuple[float, float]) -> N
     ]
     with pytest.raises(ValidationError, match=f"shares add up to {sum(shares):g}"):
         dev_fleet({"callers": callers})
+
+
+def test_a_first_cell_of_weight_0_has_no_callers_and_the_others_are_sized_for_its_part() -> None:
+    network = PRIME_DAY.network.model_copy(update={"cell_weights": (0, 1, 1, 1, 1, 1)})
+    fleet = PRIME_DAY.model_copy(update={"network": network})
+    assert set().union(*shards(fleet).values()) == set(PRIME_DAY.cell_names[1:])
+    assert fullest_share(fleet) == pytest.approx(2 * 0.5 / 3), "each caller on three of five cells, one of them on both"
+    assert fullest_share(fleet.model_copy(update={"callers": called_by("one").callers})) == pytest.approx(1 / 5)
+
+
+def test_no_caller_is_spread_over_more_cells_than_have_callers() -> None:
+    with pytest.raises(ValidationError, match="2 of 1 cells with callers"):
+        dev_fleet({"cells": 2, "caller_shard_cells": 2, "network.cell_weights": [0, 1]})
