@@ -137,7 +137,7 @@ class SampleShop:
         self._turn = asyncio.Lock()
         self._inside = 0
         self._shop: Any = None
-        self._is_stale = True
+        self._is_stale = False
         self._opening: asyncio.Future[Any] | None = None
 
     async def open_ahead(self) -> None:
@@ -246,7 +246,7 @@ class SampleShop:
 
     async def _opened(self) -> None:
         """Open the shop, once for all who wait; it goes on where they leave. Raises _NoAnswerError."""
-        if not self._is_stale and self._opening is None:
+        if self._shop is not None and not self._is_stale and self._opening is None:
             return
         if self._opening is None:
             self._is_stale = False
