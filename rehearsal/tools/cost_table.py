@@ -82,13 +82,12 @@ def seed_fleet() -> str:
         f"{bill.load}: {bill.hourly:,.0f} {prices.currency} per hour, {bill.per_million_plans:.0f} per million plans"
         for bill in bills(settings, prices)
     ]
-    fleets = json.loads(REHEARSED.read_text(encoding="utf-8"))["fleets"]
-    said = fleets.get(settings.name)
+    said = json.loads(REHEARSED.read_text(encoding="utf-8"))["fleets"][settings.name]
+    failed = [name for name, each in said["scenarios"].items() if not each["holds"]]
     verdict = (
-        f"Rehearsed {said['at']} on {said['trace']}: {said['verdict']}; "
-        + "; ".join(f"{name} {'held' if each['holds'] else 'failed'}" for name, each in said["scenarios"].items())
-        if said
-        else "Not rehearsed yet"
+        f"Rehearsed {said['at']} on {said['trace']}: {said['verdict']}; of {len(said['scenarios'])} scenarios failed: "
+        f"{', '.join(failed) or 'none'}; p99 of the worst 10 s of the forecast: "
+        f"{said['scenarios']['nominal']['worst_p99_ms']:.0f} ms"
     )
     return "\n".join([*rows, "", *(f"- {each}." for each in [*costs, verdict])])
 

@@ -9,9 +9,9 @@
     boot      the same without Triton, on the graph that is advised
 
 Graphs that read trees come first; where none of them plans, the day begins again with NxDI's plain graph, which reads a
-chain. `--device-rights` is what on-host.sh found that the runtime needs. A part that fails is written down with its
-reason, and the next is tried. Run again, it goes on: what has a result is not measured twice (`--again` does). Not run
-on hardware.
+chain. on-host.sh finds which rights the runtime needs and how long cores stay taken; parts wait for them, too. A part
+that fails is written down with its reason, and the next is tried. Run again, it goes on: what has a result is not
+measured twice (`--again` does). Not run on hardware.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import yaml
 
 from infra.fleet.instances import catalogue
 from infra.fleet.settings import FleetFileError, FleetSettings
-from rehearsal.bench.neuron_day.advice import best, fleet_text, lines, model_settings
+from rehearsal.bench.neuron_day.advice import CORES_SECONDS, best, fleet_text, host_settings, lines, model_settings
 from rehearsal.bench.neuron_day.boot import BOOT_SECONDS, boot
 from rehearsal.bench.neuron_day.day import BATCHES, KINDS, ROWS, Day, Graph, graphs, result_file, tasks
 from rehearsal.bench.neuron_day.processes import keep, run_task
@@ -37,31 +37,31 @@ OUTPUT = Path(__file__).parents[3] / "docs" / "figures" / "neuron_day.json"
 DEVICES = Path("/dev")
 
 
-def run(
-    day: Day, python: Sequence[str], cores: int, slo_ms: float, boot_seconds: float, rights: str = ""
-) -> dict[str, Any]:
+def run(day: Day, python: Sequence[str], cores: int, given: argparse.Namespace) -> dict[str, Any]:
     """Run every part, each after the process of the one before has ended; return the figures."""
+    waited = [given.cores_waited]
     found: dict[str, Any] = {"command": "make neuron-day", "chip": day.chip}
 
     def said(name: str, part: str, graph: Graph | None, result: dict[str, Any]) -> None:
         found.setdefault(part, {}) if graph else None
         (found[part] if graph else found)[graph.name if graph else part] = result
+        waited.append(result.get("waited_seconds", 0))
         print(name, json.dumps(result), flush=True)
 
     for kind in KINDS:
         day = day.of_kind(kind)
         for task in tasks(day):
-            said(task.name, task.part, task.graph, run_task(day, task, python))
-        if (chosen := best(day.graphs, found["plans"], slo_ms)) is not None:
+            said(task.name, task.part, task.graph, run_task(day, task, python, given.cores_seconds))
+        if (chosen := best(day.graphs, found["plans"], given.slo_ms)) is not None:
             break
         print(f"no graph that reads a {kind} plans here", flush=True)
     for part, engine in (("triton", "triton"), ("boot", "neuron")):
         graph = chosen[0] if chosen and engine == "neuron" else day.graphs[0]  # Triton decodes one plan at a time
-        said(part, part, None, _booted(day, graph, engine, max(1, cores // graph.cores), boot_seconds))
+        said(part, part, None, _booted(day, graph, engine, max(1, cores // graph.cores), given.boot_seconds))
     if chosen:
         today = datetime.now(UTC).date()
         source = f"measured: make neuron-day on {day.chip}, {today}, a replica of {chosen[0].cores} NeuronCore(s)"
-        found["deploy"] = model_settings(found, *chosen, source) | ({"device_rights": rights} if rights else {})
+        found["deploy"] = model_settings(found, *chosen, source) | host_settings(given.device_rights, max(waited))
     return found
 
 
@@ -115,6 +115,10 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     parser.add_argument("--cores", type=int, nargs="+", default=[1], help="NeuronCores that a replica spans")
     parser.add_argument("--weight-layout", action="store_true", help="let the compiler choose the weights' layout")
     parser.add_argument("--device-rights", choices=["none", "memory", "aws"], default="", help=argparse.SUPPRESS)
+    parser.add_argument("--cores-waited", type=float, default=0, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--cores-seconds", type=float, default=CORES_SECONDS, help="how long a part waits for cores that are taken"
+    )
     parser.add_argument("--slo-ms", type=float, default=300, help="the promise that a choice has to leave room for")
     parser.add_argument("--boot-seconds", type=float, default=BOOT_SECONDS, help="what a boot may take")
     parser.add_argument("--again", action="store_true", help="forget results, and keep what was compiled")
@@ -145,9 +149,7 @@ def main(words: Sequence[str] | None = None) -> int:
         day,
         [python],
         max(1, chips * catalogue().cores_per_chip[arguments.chip]),
-        arguments.slo_ms,
-        arguments.boot_seconds,
-        arguments.device_rights,
+        arguments,
     )
     arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if "deploy" in found:

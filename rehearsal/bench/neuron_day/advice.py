@@ -1,6 +1,7 @@
 """What to deploy of what was measured, and a fleet file that says it."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,8 @@ from rehearsal.bench.neuron_day.day import Graph
 
 # A replica's slowest plans may take so much of the SLO: the rest is for the line before it (infra/fleet/sizing.py).
 OF_THE_SLO = 0.5
+# What NeuronCores may take to become free, and so the fleet file's lost_replica_seconds at the least.
+CORES_SECONDS = 300
 
 
 def best(graphs: Sequence[Graph], found: Mapping[str, Any], slo_ms: float) -> tuple[Graph, str] | None:
@@ -44,6 +47,15 @@ def model_settings(found: Mapping[str, Any], graph: Graph, strategy: str, source
         "context_buckets": compiled["context_buckets"],
         "service_time": {"mean_ms": timed["mean_ms"], "p99_ms": timed["p99_ms"], "source": source},
     }
+
+
+def host_settings(rights: str, waited: float) -> dict[str, Any]:
+    """Return what it says of hosts: the container's rights, and when one whose cores stay taken is replaced.
+
+    Cores that become free by themselves are waited for twice as long as was seen.
+    """
+    late = {"lost_replica_seconds": max(CORES_SECONDS, math.ceil(2 * waited))} if waited else {}
+    return ({"device_rights": rights} if rights else {}) | late
 
 
 def fleet_text(text: str, settings: Mapping[str, Any]) -> str:

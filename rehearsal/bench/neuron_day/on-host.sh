@@ -52,11 +52,18 @@ if ! docker run --rm --pull never --entrypoint /bin/bash "$image" -c 'command -v
   echo "the image has no g++ or ld, which torch-neuronx compiles with: build it again with this checkout's service/Dockerfile" >&2
   exit 2
 fi
-if ! probe "$rights"; then
-  echo "the NeuronCores are not free after the process that had them (aws-neuron-sdk#1338): restart the host; hosts of a fleet" \
-    "whose replica finds none are replaced (lost_replica_seconds in the fleet file)" >&2
-  exit 2
-fi
+cores_seconds=${PEAKPLAN_CORES_SECONDS:-300}
+began=$SECONDS waited=0
+until probe "$rights"; do
+  if ((SECONDS - began >= cores_seconds)); then
+    echo "the NeuronCores are not free $cores_seconds s after the process that had them (aws-neuron-sdk#1338): restart the host and" \
+      "begin again. A fleet replaces such a host; the line for its file, under model: lost_replica_seconds: $cores_seconds" >&2
+    exit 2
+  fi
+  sleep 1
+  waited=$((SECONDS - began))
+done
+if ((waited)); then echo "the NeuronCores were free only $waited s after the process that had them (aws-neuron-sdk#1338)"; fi
 echo "the runtime starts with device_rights: $rights"
 read -ra may <<<"$(bash "$checkout/ami/host/serve.sh" rights "$rights")"
 options+=("${may[@]}")
@@ -64,4 +71,4 @@ options+=("${may[@]}")
 # As whoever started it, so that the results are theirs, but for `aws`, which takes root. The gateway's Python runs it; it starts the model's for the parts.
 exec docker run --rm --pull never --network host --shm-size 1g --tmpfs /tmp:rw,exec --user "$(id -u):$(id -g)" \
   --volume "$checkout:/checkout" --workdir /checkout --env PYTHONPATH=/checkout:/checkout/clients "${options[@]}" \
-  --entrypoint python "$image" -m rehearsal.bench.neuron_day --device-rights "$rights" "$@"
+  --entrypoint python "$image" -m rehearsal.bench.neuron_day --device-rights "$rights" --cores-waited "$waited" "$@"

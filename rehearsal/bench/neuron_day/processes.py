@@ -16,13 +16,28 @@ from rehearsal.bench.neuron_day.day import Day, Task, inputs, result_file
 
 Result = dict[str, Any]
 _LAST_SECONDS = 30.0  # that the kernel may take to end what was killed
+_TAKEN = "not available"  # what libnrt says of NeuronCores that the process before has not given back
+_TRY_SECONDS = 1.0
 
 
-def run_task(day: Day, task: Task, python: Sequence[str]) -> Result:
-    """Return a part's result: the one that was kept, or that of a new process, or why there is none."""
-    kept = result_file(day, task.name)
+def run_task(day: Day, task: Task, python: Sequence[str], cores_seconds: float = 0) -> Result:
+    """Return a part's result: the one that was kept, or that of a new process, or why there is none.
+
+    Where NeuronCores are still taken it tries for so many seconds more, and `waited_seconds` says how many it took.
+    """
     if (known := keep(day, task.name)) is not None:
         return known
+    began = time.monotonic()
+    found = _attempt(day, task, python)
+    while _TAKEN in found.get("failed", "") and (waited := time.monotonic() - began) < cores_seconds:
+        time.sleep(_TRY_SECONDS)
+        found = _attempt(day, task, python) | {"waited_seconds": round(waited + _TRY_SECONDS, 1)}
+    return keep(day, task.name, found) or found
+
+
+def _attempt(day: Day, task: Task, python: Sequence[str]) -> Result:
+    """Run a part in a new process; return its result, or why there is none."""
+    kept = result_file(day, task.name)
     made = kept.with_suffix(".part")
     made.unlink(missing_ok=True)
     words = [*python, "-m", "rehearsal.bench.neuron_day.parts", str(day.write()), task.part, str(made)]
@@ -35,7 +50,7 @@ def run_task(day: Day, task: Task, python: Sequence[str]) -> Result:
         ended = f"after {task.limit:.0f} s" if status is None else f"with status {status}"
         found = {"failed": f"its process ended {ended} and left no result ({log}): {last}"}
     made.unlink(missing_ok=True)
-    return keep(day, task.name, found) or found
+    return found
 
 
 def keep(day: Day, name: str, found: Result | None = None) -> Result | None:

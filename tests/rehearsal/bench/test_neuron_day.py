@@ -16,14 +16,28 @@ import yaml
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
 from rehearsal.bench.neuron_day import __main__ as command
-from rehearsal.bench.neuron_day.advice import best, fleet_text, model_settings
+from rehearsal.bench.neuron_day.advice import best, fleet_text, host_settings, model_settings
 from rehearsal.bench.neuron_day.day import Day, Graph, Task, graphs, inputs, result_file, tasks
 from rehearsal.bench.neuron_day.processes import run_task
 from service.engines.neuron.packages import PINS
+from tests.ami.programs import Programs
 from tests.infra.fleet.fleets import dev_with
 
+ON_HOST = REPOSITORY_ROOT / "rehearsal" / "bench" / "neuron_day" / "on-host.sh"
 STAND_IN = Path(__file__).with_name("neuron_stand_in")
 TREE, WIDE, BATCH = Graph(), Graph(48), Graph(0, 8)
+COMMAND = (sys.executable, "-m", "rehearsal.bench.neuron_day")
+# What a host has whose runtime has to lock memory, and whose cores stay taken for a second after their process.
+DOCKER = """
+if [[ $* == *device.py ]]; then
+  [[ $* == *memlock* ]] || exit 1
+  if [[ -e $0.taken ]]; then rm "$0.taken"; exit 1; fi
+  [[ -e $0.asked ]] || touch "$0.asked" "$0.taken"
+elif [[ $* == *neuron_day* ]]; then
+  while [[ $1 != -m ]]; do shift; done
+  exec {python} "$@"
+fi
+"""
 TIMED = {"questions": 150, "finished": 150, "forwards": 3.5, "p50_ms": 9.0}
 
 
@@ -204,21 +218,12 @@ def device(tmp_path: Path) -> dict[str, str]:
     return {"PEAKPLAN_REPLICA_PYTHON": str(python), "STAND_IN_CORES": str(cores)}
 
 
-def neuron_day(device: dict[str, str], model: Path, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    words = [
-        "--model",
-        str(model),
-        "--folder",
-        str(folder),
-        "--questions",
-        "2",
-        "--steps",
-        "3",
-        "--output",
-        str(folder / "day"),
-    ]
+def neuron_day(
+    device: dict[str, str], model: Path, folder: Path, *options: str, command: tuple[str, ...] = COMMAND
+) -> subprocess.CompletedProcess[str]:
+    words = [*command, "--model", str(model), "--folder", str(folder), "--questions", "2", "--steps", "3"]
     return subprocess.run(
-        [sys.executable, "-m", "rehearsal.bench.neuron_day", *words, "--rows", "0", "--batches", "1", "2", *options],
+        [*words, "--output", str(folder / "day"), "--rows", "0", "--batches", "1", "2", *options],
         env=os.environ | device, cwd=REPOSITORY_ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -263,25 +268,42 @@ def test_the_day_comes_to_its_end_and_goes_on_where_it_was_broken_off(
 
 
 @pytest.mark.slow
-def test_where_no_tree_compiles_the_day_ends_with_a_chain_that_plans(
+def test_a_day_on_which_all_fails_that_may_ends_with_a_plan_and_its_lines(
     device: dict[str, str], tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(yaml.safe_dump(dev_with({"surge.times": 1})), encoding="utf-8")
-    refusing = device | {"STAND_IN_REFUSES": "is_medusa"}
+    (tmp_path / "neuron0").touch()
+    (tmp_path / "programs").mkdir()
+    programs = Programs(tmp_path / "programs")
+    programs.add("docker", DOCKER.replace("{python}", sys.executable))
+    failing = device | {"STAND_IN_REFUSES": "is_medusa", "STAND_IN_KEEPS": "1", "PEAKPLAN_DEVICES": str(tmp_path)}
+    failing["PATH"] = f"{programs.folder}:{os.environ['PATH']}"
 
     done = neuron_day(
-        refusing, tiny_model_dir, tmp_path, "--batches", "1", "--device-rights", "memory", "--fleet", str(fleet)
+        failing, tiny_model_dir, tmp_path, "--batches", "1", "--fleet", str(fleet), command=("bash", str(ON_HOST))
     )
 
     found = json.loads((tmp_path / "day").read_text(encoding="utf-8"))
     assert "NCC_ITEN404" in found["compile"][TREE.name]["failed"]
     assert "no graph that reads a tree plans here" in done.stdout
+    assert "the runtime starts with device_rights: memory" in done.stdout
+    assert "the NeuronCores were free only" in done.stdout
+    assert found["plans"][f"{TREE.name}-chain"]["waited_seconds"] >= 1
     assert found["boot"]["first_plan"]["source"] == "model"
     written = yaml.safe_load(fleet.read_text(encoding="utf-8"))["model"]
-    assert (written["graph"], written["device_rights"], written["weight_layout"]) == ("chain", "memory", False)
+    lines = {"graph": "chain", "device_rights": "memory", "weight_layout": False, "lost_replica_seconds": 300}
+    assert {name: written[name] for name in lines} == lines
+    for name in lines:
+        assert f"  {name}: " in done.stdout.partition("To be put into the fleet file")[2]
     model = FleetSettings.model_validate(yaml.safe_load(fleet.read_text(encoding="utf-8"))).model
     assert (model.graph, model.service_time.is_measured) == ("chain", True)
+
+
+def test_cores_that_come_late_are_waited_for_twice_as_long_on_hosts() -> None:
+    assert host_settings("", 0) == {}
+    assert host_settings("aws", 30) == {"device_rights": "aws", "lost_replica_seconds": 300}
+    assert host_settings("", 200.2) == {"lost_replica_seconds": 401}
 
 
 @pytest.mark.slow
@@ -290,7 +312,9 @@ def test_cores_that_another_process_holds_are_said_to_be_so(
 ) -> None:
     with (Path(device["STAND_IN_CORES"]) / "0").open("a") as core:
         fcntl.flock(core, fcntl.LOCK_EX)
-        done = neuron_day(device, tiny_model_dir, tmp_path, "--batches", "1", "--boot-seconds", "20")
+        done = neuron_day(
+            device, tiny_model_dir, tmp_path, "--batches", "1", "--boot-seconds", "20", "--cores-seconds", "0"
+        )
     found = json.loads((tmp_path / "day").read_text(encoding="utf-8"))
     assert done.returncode == 1
     assert "bytes" in found["compile"][TREE.name], "what needs no core is done all the same"

@@ -37,7 +37,8 @@ def test_one_command_mounts_all_that_the_image_lacks(programs: Programs) -> None
         f"--volume {REPOSITORY_ROOT}:/checkout --workdir /checkout --env PYTHONPATH=/checkout:/checkout/clients ",
         f"--device={programs.folder.parent}/dev/neuron0", "--group-add 998", f"--user {os.getuid()}:{os.getgid()}",
         f"--volume {programs.folder}:/data:ro --env PEAKPLAN_DATA=/data",
-        "--entrypoint python peakplan:baked -m rehearsal.bench.neuron_day --device-rights none --chip trn1 --cores 1 2",
+        "--entrypoint python peakplan:baked -m rehearsal.bench.neuron_day --device-rights none --cores-waited 0 ",
+        "--chip trn1 --cores 1 2",
     ):  # fmt: skip
         assert words in command
 
@@ -73,8 +74,8 @@ def test_the_image_that_was_built_here_serves_where_none_was_baked(programs: Pro
         ("[[ $* != *'command -v g++'* ]]", {}, "build it again with this checkout's service/Dockerfile"),
         (
             'if [[ $* == *device.py ]]; then [[ ! -e "$0.held" ]] && touch "$0.held"; fi',
-            {},
-            "the NeuronCores are not free after the process that had them",
+            {"PEAKPLAN_CORES_SECONDS": 1},
+            "for its file, under model: lost_replica_seconds: 1",
         ),
     ],
     ids=[

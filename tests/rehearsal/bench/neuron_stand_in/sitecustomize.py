@@ -1,13 +1,14 @@
 """Makes any Python that finds this folder one with a Neuron SDK and device of the tests' own.
 
 It has the driver's rule: a NeuronCore belongs to the process that used it first until that process ends, and to a
-second one `nrt_init` says "NeuronCore(s) not available" (AWS Neuron documentation, nrt-troubleshoot). Nothing is loaded
-before the service imports NxDI's driver.
+second one `nrt_init` says "NeuronCore(s) not available" (AWS Neuron documentation, nrt-troubleshoot). It may keep the
+core for some time after that (aws-neuron-sdk#1338). Nothing is loaded before the service imports NxDI's driver.
 """
 
 import fcntl
 import importlib.util
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,7 @@ from typing import Any
 NXDI_DRIVER = "service.engines.neuron.nxdi"
 REFUSES = "STAND_IN_REFUSES"  # what its compiler crashes on: the graphs whose arguments say this
 CORES = "STAND_IN_CORES"  # a folder with a file for each NeuronCore
+KEEPS = "STAND_IN_KEEPS"  # the seconds for which a core stays taken after its process
 _held: list[Any] = []  # open files, and their locks with them, until the process ends
 
 
@@ -31,6 +33,15 @@ def claim() -> None:
         except BlockingIOError:
             raise RuntimeError(f"nrt_init failed: NeuronCore(s) not available - Requested: {core}") from None
         _held.append(file)
+        if seconds := os.environ.get(KEEPS):
+            command = ["bash", "-c", f"tail --pid={os.getpid()} -f /dev/null; sleep {seconds}"]
+            subprocess.Popen(
+                command,
+                pass_fds=[file.fileno()],
+                start_new_session=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
 
 
 def install(module: ModuleType) -> None:
