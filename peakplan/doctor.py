@@ -38,7 +38,13 @@ _FOR = {
     "shop": "peakplan shop", "value": "peakplan value",
 }  # fmt: skip
 _NEEDED = ("service", "torch")  # by `peakplan serve`
-_PROGRAM_OF = {"fleet": "infra", "train": "training", "load": "rehearsal", "shop": "peakplan", "value": "peakplan"}
+_PROGRAM_OF = {
+    "fleet": "infra",
+    "train": "training",
+    "load": "rehearsal",
+    "shop": "peakplan.shop",
+    "value": "peakplan.value",
+}
 
 
 @dataclass(frozen=True, slots=True)
