@@ -289,7 +289,6 @@ def test_a_day_on_which_all_fails_that_may_ends_with_a_plan_and_its_lines(
     assert "no graph that reads a tree plans here" in done.stdout
     assert "the runtime starts with device_rights: memory" in done.stdout
     assert "the NeuronCores were free only" in done.stdout
-    assert found["plans"][f"{TREE.name}-chain"]["waited_seconds"] >= 1
     assert found["boot"]["first_plan"]["source"] == "model"
     written = yaml.safe_load(fleet.read_text(encoding="utf-8"))["model"]
     lines = {"graph": "chain", "device_rights": "memory", "weight_layout": False, "lost_replica_seconds": 300}
