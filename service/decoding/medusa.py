@@ -21,8 +21,13 @@ class HeadsOfTarget(Protocol):
     @property
     def num_heads(self) -> int: ...
 
+    @property
+    def read_again(self) -> int:
+        """How many accepted tokens the next tree begins with, because the target did not keep them."""
+        ...
+
     def head_scores(self) -> Scores:
-        """Return scores with a row for each head: their guesses after the last kept position."""
+        """Return scores with a row for each head: their guesses after the last accepted position."""
         ...
 
     def prompt_states(self) -> Tensor | None:
@@ -40,7 +45,8 @@ class MedusaProposer:
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         if tree.first:
             return  # while the prompt is read there is no hidden state to guess from yet
-        growth = _Growth(tree, known(grammar), budget, self.shape, self.target.num_heads, self.target.head_scores())
+        target, scores = self.target, self.target.head_scores()
+        growth = _Growth(tree, known(grammar), budget, self.shape, target.num_heads, target.read_again, scores)
         growth.expand(tree.root, ROOT, 1.0)
 
 
@@ -53,6 +59,7 @@ class _Growth:
     budget: Budget
     shape: MedusaTree
     num_heads: int
+    read_again: int
     scores: Scores
 
     def expand(self, node: int, choice: int, probability: float) -> None:
@@ -61,7 +68,7 @@ class _Growth:
         `probability` is the heads' probability of the path to `node`.
         """
         children = self.shape.branches[choice]
-        head = self.tree.depths[node]  # the head that guesses the token after a node of this depth
+        head = self.tree.depths[node] - self.read_again  # the one that guesses the token after a node of this depth
         if not children or head >= self.num_heads:
             return
         legal = self.constraint.legal()

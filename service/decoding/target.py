@@ -115,7 +115,8 @@ class TargetWithHeads:
 
     _run: int  # number of run nodes in the tree just read
     _hidden: Tensor  # [N, H], states of its nodes
-    _last: Tensor  # [H], state of the last kept position
+    _last: Tensor  # [H], state of the last accepted position
+    read_again: int = 0  # see `HeadsOfTarget`
     _of_prompt: Tensor | None = None  # [N, H], states of the prompt; before the first forward, of its known prefix
 
     def __init__(self, lm_head: LmHead, heads: MedusaHeads | None) -> None:
@@ -127,7 +128,7 @@ class TargetWithHeads:
         return self._heads.num_heads if self._heads else 0
 
     def head_scores(self) -> Scores:
-        """Return the heads' scores after the last kept position. Raises ValueError for a model without heads."""
+        """Return the heads' scores after the last accepted position. Raises ValueError for a model without heads."""
         if self._heads is None:
             raise ValueError("this target has no Medusa heads")
         return self._heads.scores(self._lm_head, self._last)
@@ -135,6 +136,10 @@ class TargetWithHeads:
     def prompt_states(self) -> Tensor | None:
         """See `Target.prompt_states`: a prompt that one forward does not hold is not known whole."""
         return self._of_prompt
+
+    def accept(self, path: Sequence[int]) -> None:
+        """Guess from the last node of an accepted path, or of the run, from now on."""
+        self._last = self._hidden[path[-1] if path else self._run - 1]
 
     def take(self, tree: TokenTree, hidden: Tensor) -> Scores:
         """Take the hidden states [N, H] of the tree just read, and return its scores."""
@@ -201,7 +206,7 @@ class LlamaTarget(TargetWithHeads):
         if self._prefixes is not None and self._unsaved and self._of_prompt is not None:
             prompt, self._unsaved = self._unsaved, []
             self._prefixes.add(self._salt, prompt, self.cache, self._of_prompt[: len(prompt)])
-        self._last = self._hidden[path[-1] if path else self._run - 1]
+        self.accept(path)
         return len(path)
 
     @classmethod

@@ -54,7 +54,7 @@ class Heads:
     """Heads that all hold the first token of a row for e times as likely as the second, and so on."""
 
     def __init__(self, count: int) -> None:
-        self.num_heads = count
+        self.num_heads, self.read_again = count, 0
         self.asked: list[int] = []
 
     def head_scores(self) -> "Heads":

@@ -16,7 +16,7 @@ CHOICES = {"a": 0.6, "c": 0.3, "e": 0.1}  # and what each head holds them to be 
 class Heads:
     """Two heads of the same opinion."""
 
-    num_heads = 2
+    num_heads, read_again = 2, 0
 
     def head_scores(self) -> "Heads":
         return self

@@ -137,12 +137,16 @@ class CompiledTarget(TargetWithHeads):
         return [target.take(tree, states[target._sequence]) for target, tree in zip(targets, trees, strict=True)]
 
     def commit(self, path: Sequence[int]) -> int:
-        """Keep the run and the nodes after it that lie in place: those of a row's first descendants."""
+        """Keep the run and the nodes after it that lie in place: those of a row's first descendants.
+
+        The heads guess from the last accepted node all the same: its state is known, whatever is read again.
+        """
         kept = 0
         while kept < len(path) and path[kept] == self._run + kept:
             kept += 1
         self.length += self._run + kept
-        self._last = self._hidden[path[kept - 1] if kept else self._run - 1]
+        self.read_again = len(path) - kept
+        self.accept(path)
         return kept
 
     def _read_prompt(self, tree: TokenTree) -> Tensor:

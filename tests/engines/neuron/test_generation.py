@@ -1,4 +1,4 @@
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -90,6 +90,30 @@ def test_a_wide_tree_saves_forwards_though_nothing_is_moved(seed: int) -> None:
 
     assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
     assert generation.statistics.forwards < 40
+
+
+class Moving(CompiledTarget):
+    """A target that moves what was written out of place, as a graph for it could."""
+
+    def commit(self, path: Sequence[int]) -> int:
+        assert isinstance(self._model, FakeCompiled)
+        cache = self._model._cache[0]
+        ends = self.length + self._run
+        cache[:, :, ends : ends + len(path)] = cache[:, :, [self.length + node for node in path]]
+        self.length = ends + len(path)
+        self.accept(path)
+        return len(path)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_read_again_costs_rows_and_no_forward(seed: int) -> None:
+    tree, counts = MedusaTree.from_choices(WIDE, 4), []
+    for kind in (CompiledTarget, Moving):
+        model = FakeCompiled(shape_of(4, 32), VOCABULARY, seed)
+        target = kind(model, model.shape, model.lm_head, model.heads)
+        generation = generate(target, MedusaProposer(target, tree), [3, 4], compile_grammar(FREE), max_tokens=40)
+        counts.append(generation.statistics.accepted_per_step)
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.parametrize("seed", range(4))
