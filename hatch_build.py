@@ -1,5 +1,5 @@
-"""What a wheel carries: the command, and what it starts for a shop (docs/decisions/0021): the service, its model, the
-client, what learns a catalogue, what reports the value of plans.
+"""What a wheel carries beside the command, which has what learns a catalogue and what reports the value of plans: what
+it starts for a shop (docs/decisions/0021), the service, its model, the client.
 
 They lie in a folder of the command's own package, so that `service` is a name in our processes alone and in nobody's
 site-packages. The fleet, training and benchmarks are run from a checkout.

@@ -29,7 +29,7 @@ class NetworkSettings(Part):
         description="The domain of the private names.",
     )
     cell_weights: tuple[int, ...] = Field(
-        default=(), description="The DNS weight of each cell, 0..255; equal when empty. 0 first: a sandbox."
+        default=(), description="The DNS weight of each cell, 0..255; equal when empty. 0: no callers."
     )
 
     @property

@@ -222,7 +222,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--module", default="service", help="what is besieged: a module that serves")
     parser.add_argument("--output", type=Path, default=FIGURE)
-    parser.add_argument("--shared", action="store_true", help="others use this machine: judge counts, and 99% of times")
+    parser.add_argument("--shared", action="store_true", help="others use this machine: judge counts alone")
     parser.add_argument("--crossfire", action="store_true", help="only that part, told and not written")
     arguments = parser.parse_args()
     if arguments.crossfire:

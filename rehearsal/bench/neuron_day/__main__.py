@@ -30,7 +30,7 @@ from infra.fleet.settings import FleetFileError, FleetSettings
 from rehearsal.bench.neuron_day.advice import CORES_SECONDS, best, fleet_text, host_settings, lines, model_settings
 from rehearsal.bench.neuron_day.boot import BOOT_SECONDS, boot
 from rehearsal.bench.neuron_day.day import BATCHES, KINDS, ROWS, Day, Graph, graphs, result_file, tasks
-from rehearsal.bench.neuron_day.processes import keep, run_task
+from rehearsal.bench.neuron_day.processes import keep, run_task, with_free_cores
 from service.settings import Settings
 
 OUTPUT = Path(__file__).parents[3] / "docs" / "figures" / "neuron_day.json"
@@ -57,7 +57,7 @@ def run(day: Day, python: Sequence[str], cores: int, given: argparse.Namespace) 
         print(f"no graph that reads a {kind} plans here", flush=True)
     for part, engine in (("triton", "triton"), ("boot", "neuron")):
         graph = chosen[0] if chosen and engine == "neuron" else day.graphs[0]  # Triton decodes one plan at a time
-        said(part, part, None, _booted(day, graph, engine, max(1, cores // graph.cores), given.boot_seconds))
+        said(part, part, None, _booted(day, graph, engine, max(1, cores // graph.cores), given))
     if chosen:
         today = datetime.now(UTC).date()
         source = f"measured: make neuron-day on {day.chip}, {today}, a replica of {chosen[0].cores} NeuronCore(s)"
@@ -65,16 +65,20 @@ def run(day: Day, python: Sequence[str], cores: int, given: argparse.Namespace) 
     return found
 
 
-def _booted(day: Day, graph: Graph, engine: str, replicas: int, limit: float) -> dict[str, Any]:
+def _booted(day: Day, graph: Graph, engine: str, replicas: int, given: argparse.Namespace) -> dict[str, Any]:
     name = f"{engine}:{graph.name}"
     if (known := keep(day, name)) is not None:
         return known
     if engine == "triton" and Settings().triton.home is None:
         return {"skipped": "there is no Triton here; the service's image has one"}
-    try:
-        found = boot(day, graph, engine, replicas, limit)
-    except Exception as error:  # the next part may say something all the same
-        found = {"failed": f"{type(error).__name__}: {error}"}
+
+    def attempt() -> dict[str, Any]:
+        try:
+            return boot(day, graph, engine, replicas, given.boot_seconds)
+        except Exception as error:  # the next part may say something all the same
+            return {"failed": f"{type(error).__name__}: {error}"}
+
+    found = with_free_cores(attempt, given.cores_seconds)
     return keep(day, name, found) or found
 
 

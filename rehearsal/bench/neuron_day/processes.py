@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,24 @@ _TRY_SECONDS = 1.0
 
 
 def run_task(day: Day, task: Task, python: Sequence[str], cores_seconds: float = 0) -> Result:
-    """Return a part's result: the one that was kept, or that of a new process, or why there is none.
-
-    Where NeuronCores are still taken it tries for so many seconds more, and `waited_seconds` says how many it took.
-    """
+    """Return a part's result: the one that was kept, or that of a new process, or why there is none."""
     if (known := keep(day, task.name)) is not None:
         return known
+    found = with_free_cores(lambda: _attempt(day, task, python), cores_seconds)
+    return keep(day, task.name, found) or found
+
+
+def with_free_cores(attempt: Callable[[], Result], cores_seconds: float) -> Result:
+    """Return what `attempt` finds; where NeuronCores are still taken, try again for so many seconds.
+
+    `waited_seconds` says how many that took.
+    """
     began = time.monotonic()
-    found = _attempt(day, task, python)
+    found = attempt()
     while _TAKEN in found.get("failed", "") and (waited := time.monotonic() - began) < cores_seconds:
         time.sleep(_TRY_SECONDS)
-        found = _attempt(day, task, python) | {"waited_seconds": round(waited + _TRY_SECONDS, 1)}
-    return keep(day, task.name, found) or found
+        found = attempt() | {"waited_seconds": round(waited + _TRY_SECONDS, 1)}
+    return found
 
 
 def _attempt(day: Day, task: Task, python: Sequence[str]) -> Result:

@@ -61,7 +61,7 @@ def test_the_published_tree_of_64_rows_is_greedy_in_few_steps(models: list[neuro
         tokens, forwards = neuron.ours(model, each, published_tree.CHOICES)
 
         assert tokens == each.greedy
-        assert len(tokens) / forwards > 2.5  # 2.8: misplaced rows are read again instead of moved
+        assert len(tokens) / forwards > 3
 
 
 def test_nxdi_s_own_loop_loses_what_it_moved(runs: dict[str, neuron.Runs]) -> None:

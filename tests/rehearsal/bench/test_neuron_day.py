@@ -27,7 +27,7 @@ ON_HOST = REPOSITORY_ROOT / "rehearsal" / "bench" / "neuron_day" / "on-host.sh"
 STAND_IN = Path(__file__).with_name("neuron_stand_in")
 TREE, WIDE, BATCH = Graph(), Graph(48), Graph(0, 8)
 COMMAND = (sys.executable, "-m", "rehearsal.bench.neuron_day")
-# What a host has whose runtime has to lock memory, and whose cores stay taken for a second after their process.
+# What a host has whose runtime has to lock memory, and whose cores stay taken for some seconds after their process.
 DOCKER = """
 if [[ $* == *device.py ]]; then
   [[ $* == *memlock* ]] || exit 1
@@ -277,7 +277,7 @@ def test_a_day_on_which_all_fails_that_may_ends_with_a_plan_and_its_lines(
     (tmp_path / "programs").mkdir()
     programs = Programs(tmp_path / "programs")
     programs.add("docker", DOCKER.replace("{python}", sys.executable))
-    failing = device | {"STAND_IN_REFUSES": "is_medusa", "STAND_IN_KEEPS": "1", "PEAKPLAN_DEVICES": str(tmp_path)}
+    failing = device | {"STAND_IN_REFUSES": "is_medusa", "STAND_IN_KEEPS": "5", "PEAKPLAN_DEVICES": str(tmp_path)}
     failing["PATH"] = f"{programs.folder}:{os.environ['PATH']}"
 
     done = neuron_day(
@@ -289,6 +289,7 @@ def test_a_day_on_which_all_fails_that_may_ends_with_a_plan_and_its_lines(
     assert "no graph that reads a tree plans here" in done.stdout
     assert "the runtime starts with device_rights: memory" in done.stdout
     assert "the NeuronCores were free only" in done.stdout
+    assert found["plans"][f"{TREE.name}-chain"]["waited_seconds"] >= 1
     assert found["boot"]["first_plan"]["source"] == "model"
     written = yaml.safe_load(fleet.read_text(encoding="utf-8"))["model"]
     lines = {"graph": "chain", "device_rights": "memory", "weight_layout": False, "lost_replica_seconds": 300}
