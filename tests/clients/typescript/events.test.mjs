@@ -1,5 +1,7 @@
 // Events as a shop's page has them: none lost or twice.
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
 import { test } from "node:test";
 import { Client, EventSender } from "@peakplan/client";
 
@@ -40,6 +42,20 @@ test("what the service never takes is counted, and what is too long goes in halv
   await sender.close(60_000);
   assert.deepEqual(asked.map((each) => each.events), [64, 64, 32, 32]);
   assert.deepEqual([sender.sent, sender.dropped, sender.refused, got.length], [64, 0, 64, 64]);
+});
+
+test("events do not follow a redirect", async () => {
+  let elsewhere = 0;
+  const server = createServer((request, answer) => {
+    if (request.url === "/outcomes") answer.writeHead(307, { location: "/elsewhere" }).end();
+    else answer.writeHead(202).end(JSON.stringify({ refused: [] }), () => elsewhere++);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const sender = new EventSender(`http://127.0.0.1:${server.address().port}`);
+  sender.put(CLICK);
+  await sender.close(200);
+  server.close();
+  assert.deepEqual([sender.sent, sender.dropped, elsewhere], [0, 1, 0]);
 });
 
 test("what finds no room or no time is counted, and nobody waits", async () => {
