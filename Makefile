@@ -119,9 +119,8 @@ bench-vllm: $(VENV)/test.stamp $(VLLM_VENV)/stamp ## vLLM itself on this process
 	$(BIN)/python -m rehearsal.bench.vllm --model $(MODEL) --python $(VLLM_VENV)/bin/python
 	$(BIN)/python -m rehearsal.tools.readme
 
-bench-batching: $(VENV)/test.stamp ## plans a second and p99 by batch size into docs/figures/batching.json
+bench-batching: $(VENV)/test.stamp ## plans a second and p99 by batch size into docs/figures/batching.json, which no page shows
 	$(BIN)/python -m rehearsal.bench.batching --model $(MODEL)
-	$(BIN)/python -m rehearsal.tools.readme
 
 bench-neighbour: $(VENV)/test.stamp ## plans a second beside a neighbour that eats memory bandwidth into docs/figures/neighbour.json
 	$(BIN)/python -m rehearsal.bench.neighbour --model $(MODEL)

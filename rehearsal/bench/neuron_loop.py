@@ -8,7 +8,9 @@ docs/figures/neuron_loop.json; a run replaces those of its own rows. Nothing her
 
 import argparse
 import json
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -183,7 +185,9 @@ def main(words: Sequence[str] | None = None) -> int:
         runs[name] = found
         print(name, json.dumps(found), flush=True)
     figure = {
-        "command": "make bench-neuron-loop",
+        "command": "make bench-neuron-loop"
+        if arguments.output == OUTPUT
+        else shlex.join(["python", "-m", "rehearsal.bench.neuron_loop", *sys.argv[1:]]),
         "hardware": "none of Neuron's: not run on Inferentia or Trainium",
         "machine": describe_machine(),
         "runs": runs,

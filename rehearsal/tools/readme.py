@@ -190,6 +190,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "gallery": render_gallery,
     "kinds": render_kinds,
     "neuron_loop": render_neuron_loop,
+    "neuron_graphs": render_neuron_loop,
     "peers": render_peers,
     "quality": render_quality,
     "scaling": render_scaling,
