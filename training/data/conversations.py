@@ -8,6 +8,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -107,7 +108,7 @@ class _Placing:
 
     def example(self) -> tuple[Example, dict[tuple[str, str], Place], dict[str, Place]]:
         """Return the example and where everything stands. Raises UnplacedError."""
-        turn, plan = self._turn, self._turn.plan
+        turn, plan = self._turn, with_shared(self._turn.plan)
         intent = shipped_vocabulary().intents[plan["intent"]]
         is_sentence = self._newest > 0 or looks_conversational(turn.say)
         draft = PlanDraft("conversational" if is_sentence else "keyword", plan["intent"])
@@ -129,7 +130,7 @@ class _Placing:
             turn.say, draft, self._history, knows_mode=False, knows_closing=True,
             knows_vertical=turn.vertical is not None,
             knows_sources=intent.sources is not None or turn.opinion is not None, locale=self._locale,
-            expected=plan,
+            expected=turn.plan,
         )  # fmt: skip
         return example, placed, price
 
@@ -212,6 +213,27 @@ class _Placing:
             return []
         self._taken.update(longest)
         return [FacetSpan("need", longest[0], longest[-1])]
+
+
+def with_shared(plan: dict[str, Any]) -> dict[str, Any]:
+    """Return a plan in which what every part wants, refuses or may cost is said once, for all of them."""
+    first, *others = plan.get("parts") or [{}]
+    if not others:
+        return plan
+    shared: dict[str, Any] = deepcopy(plan)
+    parts = shared["parts"]
+    for side in ("wanted", "refused"):
+        for facet, values in (first.get(side) or {}).items():
+            for value in values:
+                if all(value in (part.get(side) or {}).get(facet, ()) for part in others):
+                    for part in parts:
+                        part[side][facet].remove(value)
+                    shared.setdefault(side, {}).setdefault(facet, []).append(value)
+    if first.get("price") and all(part.get("price") == first["price"] for part in others):
+        shared["price"] = first["price"]
+        for part in parts:
+            del part["price"]
+    return shared
 
 
 def _marks_of(words: str, low: float | None, high: float | None, locale: str) -> Sequence[str]:

@@ -9,7 +9,7 @@ from typing import Protocol
 from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.vocabulary import shipped_vocabulary
-from training.data import asked, attributes, augment, conversations, rows, written
+from training.data import asked, attributes, augment, conversations, rows, substitution, written
 from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
 
@@ -85,7 +85,8 @@ class Mix:
         self.retail = rows.retail_products(data)
         self._read_written(data)
         self.values = facet_values([*self.queries, *self.written])
-        self.conversations = conversations.examples("train")
+        self.conversations = conversations.conversations("train")
+        self._names = substitution.pools_of([conversation for _, conversation in self.conversations], self.products)
         self.asked = asked.examples("train")
 
     def _read_written(self, data: Path) -> None:
@@ -105,7 +106,9 @@ class Mix:
         examples += rng.sample(self.asked, min(self.shares.asked, len(self.asked)))
         count = round(self.shares.conversations * len(self.conversations))
         drawn: list[Dialogue] = [(example,) for example in examples]
-        drawn += rng.sample(self.conversations, count)
+        for writer, conversation in rng.sample(self.conversations, count):
+            changed = substitution.substituted(conversation, self._names, rng)
+            drawn += conversations.dialogues(changed, f"writer_{writer}")
         rng.shuffle(drawn)
         return drawn
 
