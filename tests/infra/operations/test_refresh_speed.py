@@ -119,7 +119,7 @@ def test_a_release_is_everywhere_within_half_a_working_day() -> None:
 
 def test_the_canary_s_first_step_is_small_and_no_step_is_larger_than_what_may_run_beside_the_group() -> None:
     assert CAREFUL.checkpoints[0] <= 10
-    assert CAREFUL.batches() == 3
+    assert CAREFUL.batches() == 4
     assert (FAST.batches(), FAST.max_healthy_percent, FAST.lacking_percent) == (1, 180, 20), (
         "and a way back without spares"
     )
