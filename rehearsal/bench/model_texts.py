@@ -1,10 +1,11 @@
-"""What a model writes for a question, in this process, and what the text follows from."""
+"""What a model writes for a question and does not doubt, in this process, and what the text follows from."""
 
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from service.planner.doubt import without_doubts
 from service.planner.prompt import PlanTask
 from service.settings import Settings
 
@@ -25,7 +26,7 @@ def generator(model_dir: Path) -> Callable[[PlanTask], str]:
             settings = Settings(model_dir=model_dir)
             loaded.append((load(settings.engine_config), settings.strategy))
         model, strategy = loaded[0]
-        text: str = model.generate(task.request(strategy)).text
-        return text
+        result = model.generate(task.request(strategy))
+        return without_doubts(result.text, result.unsure_words, task.vocabulary)
 
     return generate

@@ -21,7 +21,7 @@ from service.decoding.proposer import Budget, Proposer
 from service.decoding.statistics import Generation, NodeStatus, Statistics, StopReason, TraceNode, TraceStep
 from service.decoding.target import Target
 from service.decoding.tree import NO_NODE, TokenTree
-from service.decoding.verification import NOTHING_JUDGED, Verdict, verify
+from service.decoding.verification import CERTAIN, NOTHING_JUDGED, Verdict, verify
 
 Texts = Callable[[Sequence[int]], str]
 
@@ -97,6 +97,7 @@ class RunningGeneration:
     trace: Texts | None = None
     cancelled: Callable[[], bool] = lambda: False
     tokens: list[int] = field(default_factory=list)
+    probabilities: list[float] = field(default_factory=list)  # of the tokens
     credited: list[int] = field(default_factory=list)  # forced after the prompt; counted for the first forward
     starts_sampled: bool = False
     statistics: Statistics = field(default_factory=Statistics)
@@ -181,7 +182,7 @@ class RunningGeneration:
         assert self.stop_reason is not None, "it goes on"
         self.statistics.plan_tokens = len(self.tokens)
         self.statistics.forced_tokens = len(self.tokens) - self.statistics.decisions
-        return Generation(self.tokens, self.statistics, self.steps, self.stop_reason)
+        return Generation(self.tokens, self.statistics, self.steps, self.stop_reason, self.probabilities)
 
     def _why_stop(self) -> StopReason | None:
         if not self.is_compiling:
@@ -199,6 +200,7 @@ class RunningGeneration:
         accepted = [tree.tokens[node] for node in verdict.path]
         sampled = [] if verdict.sampled is None else [verdict.sampled]
         self.tokens += accepted + sampled
+        self.probabilities += verdict.probabilities
         forced = self._emit_forced()
         unread = self.pending[tree.run :] + accepted[kept:]
         self.pending = unread + sampled + forced
@@ -217,6 +219,7 @@ class RunningGeneration:
             return []
         forced = accept_forced(self.constraint, self.max_tokens - len(self.tokens))
         self.tokens += forced
+        self.probabilities += [CERTAIN] * len(forced)
         return forced
 
     @contextmanager

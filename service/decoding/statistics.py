@@ -75,10 +75,12 @@ class Statistics:
 class Generation:
     """The decoded tokens with statistics; an end-of-sequence token only where the model, not the grammar, chose to end.
 
-    `steps` has one for each forward, without the prompt's own tokens, where a trace was requested.
+    `steps` has one for each forward, without the prompt's own tokens, where a trace was requested. `probabilities` are
+    the model's of the tokens, among those that were legal; 1 for a forced one.
     """
 
     tokens: list[int]
     statistics: Statistics
     steps: list[TraceStep]
     stop_reason: StopReason
+    probabilities: list[float]

@@ -33,6 +33,7 @@ class RequestRefusedError(EngineError):
 
 
 _TOO_LONG = "its prompt has "
+SURE = 0.98  # the probability from which on nobody is told of a choice
 
 
 class PromptTooLongError(RequestRefusedError):
@@ -79,7 +80,8 @@ class GenerationResult:
 
     Only the gateway modifies it: it adds how long the request waited, which replica answered, and with which model.
     During a rollout, two models answer side by side. `meaning` is what a kind head makes of the prompt, packed
-    (`engines/meaning.py`); "" where the model has none, or its engine does not know the prompt's states.
+    (`engines/meaning.py`); "" where the model has none, or its engine does not know the prompt's states. `unsure_words`
+    has (index, probability) of the text's words that it chose with less than SURE; none where an engine does not tell.
     """
 
     text: str
@@ -102,6 +104,7 @@ class GenerationResult:
     draft_tokens: int = 0
     accepted_by_position: list[int] = field(default_factory=list)
     meaning: str = ""
+    unsure_words: list[tuple[int, float]] = field(default_factory=list)
 
 
 class Engine(Protocol):

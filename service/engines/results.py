@@ -6,7 +6,7 @@ from tokenizers import Tokenizer
 
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
 from service.decoding.statistics import Generation
-from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
+from service.engines.protocol import SURE, GenerationRequest, GenerationResult, RequestRefusedError
 
 
 def request_constraint(compiler: GrammarCompiler, grammar: str) -> GrammarConstraint:
@@ -41,4 +41,14 @@ def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: flo
         seconds=seconds,
         accepted_per_step=statistics.accepted_per_step,
         steps=generation.steps,
+        unsure_words=unsure_words(generation, tokenizer),
     )
+
+
+def unsure_words(generation: Generation, tokenizer: Tokenizer) -> list[tuple[int, float]]:
+    """Return (index among the text's words, probability) of each token that the model was unsure of, by its word."""
+    return [
+        (len(tokenizer.decode(generation.tokens[: at + 1]).split()) - 1, round(probability, 3))
+        for at, probability in enumerate(generation.probabilities)
+        if probability < SURE
+    ]

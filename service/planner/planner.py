@@ -12,6 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 from service.engines.meaning import QuestionMeaning
 from service.engines.protocol import DegradedReason, EngineError, GenerationRequest, GenerationResult, StopReason
 from service.planner.completion import plan_from_draft
+from service.planner.doubt import without_doubts
 from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.fallback.reading import readers
 from service.planner.plan import Plan
@@ -206,7 +207,8 @@ def _meaning_of(result: GenerationResult) -> QuestionMeaning | None:
 
 
 def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
-    """Parse the result. Raises IncompletePlanError, PlanTextError."""
+    """Parse the result without what its model doubts, and keep that text. Raises IncompletePlanError, PlanTextError."""
     if result.stop_reason != "finished":
         raise IncompletePlanError(result.stop_reason, result.plan_tokens)
+    result.text = without_doubts(result.text, result.unsure_words, task.vocabulary)
     return parse(result.text, task.question, task.vocabulary)

@@ -75,6 +75,8 @@ def check_statistics(generation: Generation) -> None:
     statistics = generation.statistics
     assert statistics.plan_tokens == len(generation.tokens)
     assert statistics.decisions + statistics.forced_tokens == statistics.plan_tokens
+    assert len(generation.probabilities) == len(generation.tokens)
+    assert all(0 < probability <= 1 for probability in generation.probabilities)
     assert len(statistics.accepted_per_step) == statistics.forwards
     assert sum(statistics.accepted_per_step) == (statistics.plan_tokens if statistics.forwards else 0)
 

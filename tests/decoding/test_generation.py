@@ -65,6 +65,7 @@ def test_medusa_is_greedy_whatever_the_tree_the_heads_and_the_grammar(
     assert greedy.statistics.forwards == decisions
     assert medusa.statistics.forwards <= decisions
     assert greedy.stop_reason == medusa.stop_reason
+    assert greedy.probabilities == pytest.approx(medusa.probabilities, abs=1e-3)
     check_statistics(greedy)
     check_statistics(medusa)
 
@@ -304,3 +305,17 @@ def test_canonical_tokens_come_out_where_strings_are_forced() -> None:
         model, heads, tree = random_model(7), random_heads(7, 3), MedusaTree.from_choices(CHAIN, 3)
         generation = decode_medusa(model, heads, tree, [1], compile_grammar(grammar), max_tokens=30)
         assert generation.tokens[1:-1][: len(encode(text))] == encode(text)
+
+
+def test_a_token_s_probability_is_the_model_s_among_the_legal_ones() -> None:
+    model, prompt, grammar = random_model(3), [5, 6, 7], 'start: "ab" ("c" | "d" | "e") " fg" ("a" | "b")'
+    generation = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=20)
+
+    constraint, expected = compile_grammar(grammar), []
+    for at, token in enumerate(generation.tokens):
+        legal = constraint.legal()
+        logits = model.logits(forward_all(model, prompt + generation.tokens[:at])[-1:])[0][torch.from_numpy(legal)]
+        expected.append(float(logits.softmax(-1)[int(np.flatnonzero(legal == token)[0])]))
+        constraint.accept([token])
+    assert generation.probabilities == pytest.approx(expected, abs=1e-4)
+    assert sum(probability < 1 for probability in generation.probabilities) == generation.statistics.decisions
