@@ -27,7 +27,7 @@ from infra.fleet.caller_limits import caller_environment
 from infra.fleet.cost import INITIALIZED_MIB_A_SECOND, volume_gib
 from infra.fleet.parts import ROOT_DEVICE, Group
 from infra.fleet.policies import GROUP_WARM_UP_SECONDS
-from infra.fleet.replacement import CAREFUL, TERMINATE_MARGIN_SECONDS, WARM_UP_SECONDS, stops
+from infra.fleet.replacement import TERMINATE_MARGIN_SECONDS, WARM_UP_SECONDS, careful, stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
@@ -215,14 +215,15 @@ class HostGroup(Construct):
         An alarm of the group that fires stops the replacement and rolls it back.
         """
         names = [scaling_alarm_name(self.name, stop.name) for stop in stops(law)]
+        replacement = careful(self._settings)
         return autoscaling.UpdatePolicy.instance_refresh(
             strategy=autoscaling.InstanceRefreshStrategy.ROLLING,
-            checkpoint_percentages=list(CAREFUL.checkpoints),
-            checkpoint_delay=Duration.seconds(CAREFUL.checkpoint_seconds),
-            bake_time=Duration.seconds(CAREFUL.bake_seconds),
+            checkpoint_percentages=list(replacement.checkpoints),
+            checkpoint_delay=Duration.seconds(replacement.checkpoint_seconds),
+            bake_time=Duration.seconds(replacement.bake_seconds),
             instance_warmup=Duration.seconds(WARM_UP_SECONDS),
-            min_healthy_percentage=100 - CAREFUL.lacking_percent,
-            max_healthy_percentage=CAREFUL.max_healthy_percent,
+            min_healthy_percentage=100 - replacement.lacking_percent,
+            max_healthy_percentage=replacement.max_healthy_percent,
             skip_matching=True,
             alarms=[cloudwatch.Alarm.from_alarm_name(self, f"Stops-{name}", name) for name in names],
         )

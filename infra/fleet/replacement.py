@@ -52,11 +52,21 @@ class Replacement:
         return self.batches() * (boot_seconds + WARM_UP_SECONDS + terminate_seconds) + waits + self.bake_seconds
 
 
-# A tenth shows what a release does under load; where only a larger part shows it, as of plans that take twice as long, most of
-# the cell still serves shoppers until the way back has booted.
-# Each wait is as long as harm takes to show in the group's alarms. The cell is watched after the last step by the
-# deploy itself (rollout.canary_bake_minutes, rollout.bake_minutes).
-CAREFUL = Replacement(checkpoints=(10, 30, 100), checkpoint_seconds=600, spare_percent=50, bake_seconds=0)
+# A way back takes a boot, in which what has the release still does harm.
+_QUICK_BOOT_SECONDS = 600
+
+
+def careful(settings: FleetSettings) -> Replacement:
+    """Return how a release replaces a group: a tenth, which shows most harm under load; a larger part; then all.
+
+    Plans that take twice as long show at the larger part only: half of the cell, or less where hosts boot slowly. Each
+    wait is as long as harm takes to show in the group's alarms. The cell is watched after the last step by the deploy
+    itself (rollout.canary_bake_minutes, rollout.bake_minutes).
+    """
+    larger = 50 if settings.boot_seconds <= _QUICK_BOOT_SECONDS else 30
+    return Replacement(checkpoints=(10, larger, 100), checkpoint_seconds=600, spare_percent=50, bake_seconds=0)
+
+
 # A way back must not need a second fleet of chips: a fifth may lack, less than where a zone is lost.
 FAST = Replacement(checkpoints=(100,), checkpoint_seconds=0, spare_percent=80, bake_seconds=0, lacking_percent=20)
 

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from infra.fleet.alarms import gates
 from infra.fleet.images import MAIN
 from infra.fleet.release_arms import arms_of, queries
-from infra.fleet.replacement import CAREFUL, refresh_seconds
+from infra.fleet.replacement import careful, refresh_seconds
 from infra.fleet.rollout_states import MOST_HISTORY, back_at, done_parameter, look_seconds, machine_name
 from infra.fleet.settings import FleetSettings
 from infra.operations.baking import deploy_under
@@ -104,7 +104,7 @@ class Handover:
         if self.look_seconds is not None:
             return self.look_seconds
         # CloudFormation takes longer than its refresh where launches are tried again.
-        seconds = 1.5 * refresh_seconds(self.settings, CAREFUL) + 60 * bake_minutes
+        seconds = 1.5 * refresh_seconds(self.settings, careful(self.settings)) + 60 * bake_minutes
         if (found := look_seconds(seconds)) is None:
             raise HandoverError(
                 f"a cell that bakes for {bake_minutes:g} minutes is looked at more often than the history of one "

@@ -7,11 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from infra.fleet.policies import PERIOD_SECONDS, Metrics
-from infra.fleet.replacement import CAREFUL, Stop
+from infra.fleet.replacement import Stop, careful
+from infra.fleet.settings import FleetSettings
 
 SLOWDOWN, FAILING = 2.0, 0.2  # of a bad release
-# Seconds into the deploy and share of hosts. The time that instances take to boot is left out: harm comes early.
-WAVES = tuple((step * CAREFUL.checkpoint_seconds, share / 100) for step, share in enumerate(CAREFUL.checkpoints))
+
+
+def waves(settings: FleetSettings) -> list[tuple[int, float]]:
+    """Return (seconds into the deploy, share of hosts) of each step of a release.
+
+    The time that instances take to boot is left out: harm comes early.
+    """
+    replacement = careful(settings)
+    return [(step * replacement.checkpoint_seconds, share / 100) for step, share in enumerate(replacement.checkpoints)]
 
 
 def goes_off(stop: Stop, readings: Sequence[Metrics | None]) -> bool:

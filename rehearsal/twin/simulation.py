@@ -32,7 +32,7 @@ from rehearsal.twin.cell import (
 from rehearsal.twin.curves import DAY, flash
 from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices, with_others
 from rehearsal.twin.memories import Memories
-from rehearsal.twin.releases import FAILING, SLOWDOWN, WAVES, goes_off
+from rehearsal.twin.releases import FAILING, SLOWDOWN, goes_off, waves
 from rehearsal.twin.situation import BEFORE, Course, Situation, begins, peak_rate
 from rehearsal.twin.work import group_share, questions
 from service.gateway.admission import FIRST_EXPECTATION
@@ -82,7 +82,7 @@ class Run:
         self._rows: list[list[float]] = []
         self._faulty: list[Host] = []
         self._rolled_back = math.inf
-        self._waves = list(WAVES)
+        self._waves = waves(self._settings)
 
     def course(self) -> Course:
         """Return the course, once everything has happened and every request has its outcome."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from infra.fleet.replacement import CAREFUL, refresh_seconds
+from infra.fleet.replacement import careful, refresh_seconds
 from infra.fleet.rollout_machine import definition
 from infra.fleet.rollout_states import HISTORY_A_LOOK, LOOK_SECONDS, MOST_HISTORY, look_seconds
 from infra.fleet.settings import FLEETS, FleetSettings
@@ -59,7 +59,7 @@ def test_a_look_is_no_more_events_than_counted(wait: str) -> None:
 @pytest.mark.parametrize("name", ["dev", "prime-day", "prime-day-small"])
 def test_the_history_of_a_cell_s_execution_has_room_for_a_move_that_takes_twice_as_long(name: str) -> None:
     fleet = FleetSettings.from_yaml(FLEETS / f"{name}.yaml")
-    seconds = 2 * refresh_seconds(fleet, CAREFUL) + 60 * fleet.rollout.canary_bake_minutes
+    seconds = 2 * refresh_seconds(fleet, careful(fleet)) + 60 * fleet.rollout.canary_bake_minutes
     assert look_seconds(seconds) == LOOK_SECONDS
     assert seconds / LOOK_SECONDS * HISTORY_A_LOOK < MOST_HISTORY
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.fleet.policies import Signal
-from infra.fleet.replacement import CAREFUL, FAST, refresh_seconds, stops
+from infra.fleet.replacement import FAST, careful, refresh_seconds, stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.sizing import service_time
@@ -92,7 +92,7 @@ def test_a_stack_that_rested_at_the_careful_speed_would_go_back_as_slowly_as_it_
     clock.sleep(1800)
     begun = clock.time
     DeployedCell("cell-1", STACK, api, sleep=clock.sleep).return_to(BEFORE)
-    assert (clock.time - begun).total_seconds() >= refresh_seconds(dev_fleet(), CAREFUL) > 3600
+    assert (clock.time - begun).total_seconds() >= refresh_seconds(dev_fleet(), careful(dev_fleet())) > 3600
 
 
 def test_a_deploy_that_is_through_leaves_the_stack_at_the_fast_speed(moto_server: MotoServer, clock: Clock) -> None:
@@ -112,17 +112,23 @@ def test_a_deploy_that_is_through_leaves_the_stack_at_the_fast_speed(moto_server
 def test_a_release_is_everywhere_within_half_a_working_day() -> None:
     """From the first cell to the last, watched ones included: the canary, then waves."""
     fleet = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
-    waves, careful = len(waves_of(fleet)) - 1, refresh_seconds(fleet, CAREFUL)
+    waves, each = len(waves_of(fleet)) - 1, refresh_seconds(fleet, careful(fleet))
     watched = 60 * (fleet.rollout.canary_bake_minutes + waves * fleet.rollout.bake_minutes)
-    assert (waves + 1) * careful + watched <= 4 * 3600
+    assert (waves + 1) * each + watched <= 4 * 3600
 
 
 def test_the_canary_s_first_step_is_small_and_no_step_is_larger_than_what_may_run_beside_the_group() -> None:
-    assert CAREFUL.checkpoints[0] <= 10
-    assert CAREFUL.batches() == 4
+    replacement = careful(dev_fleet())
+    assert replacement.checkpoints[0] <= 10
+    assert replacement.batches() == 3
     assert (FAST.batches(), FAST.max_healthy_percent, FAST.lacking_percent) == (1, 180, 20), (
         "and a way back without spares"
     )
+
+
+def test_where_hosts_boot_slowly_fewer_have_a_release_while_it_is_watched() -> None:
+    slow = dev_fleet().model_copy(update={"boot_seconds": 1200})
+    assert careful(slow).checkpoints[1] < careful(dev_fleet()).checkpoints[1]
 
 
 def test_ten_seconds_of_harm_do_not_throw_hours_of_work_away() -> None:
@@ -138,4 +144,4 @@ def test_harm_on_a_part_of_the_hosts_crosses_the_lines_that_stop_a_refresh(name:
     for group in fleet.groups:
         lines = {stop.signal: stop.line for stop in stops(ScalingLaw.for_group(fleet, group))}
         assert service_time(fleet, group).p99_ms < lines[Signal.MODEL_P99] < fleet.slo.p99_ms
-        assert round(1 - fleet.slo.model_goal, 6) <= lines[Signal.BY_RULE] < CAREFUL.checkpoints[0] / 100 * 0.2
+        assert round(1 - fleet.slo.model_goal, 6) <= lines[Signal.BY_RULE] < careful(fleet).checkpoints[0] / 100 * 0.2
