@@ -28,6 +28,10 @@ from infra.operations.rollout_marks import RolloutMarks
 OVER, UNDER = ("spending", "observability", "edge"), ("rollout", "image", "network")
 RETAINED = ("Retain", "RetainExceptOnCreate")
 LIMIT_SECONDS = 2 * 3600.0  # a full group's instances drain and end within minutes
+# A canary's network interfaces outlive it by up to 40 minutes, and their security group cannot go before them.
+INTERFACES_LEAVE_SECONDS, OFTEN = 45 * 60.0, 60.0
+OUTLIVED = ("dependent object", "DependencyViolation")
+SUMMARY = "The following resource(s) failed to delete"  # the newest event, which says no reason
 
 
 class TeardownError(Exception):
@@ -64,13 +68,22 @@ class Teardown:
             reject_all(service, self.clients("ec2"))
         protected = bool(found.get("EnableTerminationProtection"))
         self._protect(stack, on=False)
-        api.delete_stack(StackName=stack)
-        status = self._settled(str(found["StackId"]))
-        if status != "DELETE_COMPLETE":
+        end = time.monotonic() + INTERFACES_LEAVE_SECONDS
+        while (status := self._deleted(str(found["StackId"]))) != "DELETE_COMPLETE":
+            reason = self._reason(stack)
+            if time.monotonic() < end and any(words in reason for words in OUTLIVED):
+                print(f"{stack} waits for network interfaces that outlive their canaries: {reason}", flush=True)
+                self.sleep(OFTEN)
+                continue
             if protected:  # what is left serves, perhaps
                 self._protect(stack, on=True)
-            raise TeardownError(f"{stack} is {status}: {self._reason(stack)}. Mend that, and run this again")
+            raise TeardownError(f"{stack} is {status}: {reason}. Mend that, and run this again")
         return kept
+
+    def _deleted(self, stack_id: str) -> str:
+        """Ask for a stack's deletion, and return what became of it."""
+        self.clients("cloudformation").delete_stack(StackName=stack_id)
+        return self._settled(stack_id)
 
     def _protect(self, stack: str, *, on: bool) -> None:
         api = self.clients("cloudformation")
@@ -100,8 +113,9 @@ class Teardown:
 
     def _reason(self, stack: str) -> str:
         events = self.clients("cloudformation").describe_stack_events(StackName=stack)["StackEvents"]
-        reasons = (event.get("ResourceStatusReason") for event in events if "FAILED" in event["ResourceStatus"])
-        return str(next(filter(None, reasons), "see its events in CloudFormation"))
+        reasons = (event.get("ResourceStatusReason", "") for event in events if "FAILED" in event["ResourceStatus"])
+        said = (reason for reason in reasons if reason and not reason.startswith(SUMMARY))
+        return str(next(said, "see its events in CloudFormation"))
 
 
 def reservations_of(settings: FleetSettings, ec2: Any, cells: Sequence[str]) -> list[dict[str, Any]]:

@@ -66,10 +66,13 @@ def run_cdk(server: MotoServer, *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def prepare(server: MotoServer) -> None:
-    """Make the account as the guide does: bootstrapped, with a certificate and a base image in its parameters."""
+def prepare(server: MotoServer, settings: FleetSettings | None = None, assembly: Path | None = None) -> None:
+    """Make the account as the guide does: bootstrapped, with a certificate and a base image in its parameters.
+
+    For the dev fleet, unless settings and what was synthesised of them are given.
+    """
     certificate = server.client("acm").request_certificate(DomainName="plan.planner.internal")["CertificateArn"]
-    settings = dev_fleet()
+    settings = settings or dev_fleet()
     values = {
         settings.load_balancer.certificate_parameter: certificate,
         settings.machine_image.base_parameter: "ami-12c6146b",
@@ -79,7 +82,7 @@ def prepare(server: MotoServer) -> None:
     # moto reads its tables of images at the first call, which takes seconds; not within a stack, please.
     server.client("ec2").describe_images(Owners=["self"])
     server.client("ec2").describe_vpcs()
-    run_cdk(server, "bootstrap", "--app", as_it_ships(), f"aws://{ACCOUNT}/{REGION}")
+    run_cdk(server, "bootstrap", "--app", str(assembly or as_it_ships()), f"aws://{ACCOUNT}/{REGION}")
 
 
 def synthesise(server: MotoServer, fleet: str, folder: Path) -> Path:
@@ -89,24 +92,27 @@ def synthesise(server: MotoServer, fleet: str, folder: Path) -> Path:
     return folder
 
 
-def deploy(server: MotoServer, fleet: str, *, assembly: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """`make deploy FLEET=...` without its baking, and without a terminal; of what was synthesised before, if given.
+def deploy(
+    server: MotoServer, fleet: str, *words: str, assembly: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`make deploy FLEET=...` without its waits, and without a terminal; of what was synthesised before, if given.
 
-    The rehearsal before it takes minutes, and operations/test_rollout.py has it.
+    The rehearsal before it takes minutes, and operations/test_rollout.py has it. `words` are more of its options.
     """
     known = "" if assembly is None else f"rollout.synthesis = lambda *of: ['cp', '-R', '{assembly}/.', of[-1]]; "
     unrehearsed = (
-        "from infra.operations import rollout; "
+        "from infra.operations import retiring, rollout; retiring.CALLERS_LEAVE_SECONDS = 0; "
         f"{known}rollout.rehearsal = lambda *_: ['true']; raise SystemExit(rollout.main())"
     )
-    rollout = (sys.executable, "-c", unrehearsed, "--bake", "0", "0", fleet)
+    rollout = (sys.executable, "-c", unrehearsed, "--bake", "0", "0", *words, fleet)
     return run_line(server, *rollout, "--", str(CDK), "--no-notices")
 
 
-def bake(server: MotoServer, commit: str) -> str:
-    """The image pipeline's work: an image with its release's tags, and its id in the parameter."""
-    settings, ec2 = dev_fleet(), server.client("ec2")
-    image: str = ec2.register_image(Name=f"peakplan-dev-{commit}", RootDeviceName="/dev/sda1")["ImageId"]
+def bake(server: MotoServer, commit: str, settings: FleetSettings | None = None) -> str:
+    """The image pipeline's work: an image with its release's tags, and its id in the parameter; dev's by default."""
+    settings, ec2 = settings or dev_fleet(), server.client("ec2")
+    name = f"peakplan-{settings.name}-{commit}"
+    image: str = ec2.register_image(Name=name, RootDeviceName="/dev/sda1")["ImageId"]
     tags = release_tags(settings, {name: commit for name in ("service", "model", "host")}, commit)
     ec2.create_tags(Resources=[image], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
     parameter = {"Name": settings.machine_image.parameter, "Value": image, "Type": "String", "Overwrite": True}

@@ -3,7 +3,9 @@
 Sources: an export "cannot be deleted as it is in use" (CloudFormation user guide, Fn::ImportValue; aws-cdk#7602); EC2's
 characters of descriptions (AuthorizeSecurityGroupEgress, API reference); ExistingVpcEndpointConnections (EC2 error
 codes); InsufficientInstanceCapacity at the creation of a reservation (EC2 user guide); "custom monitors" are the
-management account's (Cost Management user guide, Anomaly Detection).
+management account's (Cost Management user guide, Anomaly Detection); a canary's network interfaces outlive it by minutes
+(aws-cdk#22282), and their security group cannot go before them (DependencyViolation); "rolling updates cannot be
+performed because scheduled action(s) are currently associated" (instance-scheduler-on-aws#705).
 """
 
 import json
@@ -18,7 +20,7 @@ from moto.ec2.models import EC2Backend, ec2_backends
 from moto.ec2.models.vpc_service_configuration import VPCServiceConfigurationBackend
 from moto.ec2.responses import EC2Response
 
-from tests.infra.moto_forwarding import Forwarded, Properties
+from tests.infra.moto_forwarding import Forwarded, Properties, call, client
 
 CHARACTERS = re.compile(r"[a-zA-Z0-9. _\-:/()#,@\[\]+=&;{}!$*]{0,255}")
 ALIVE = ("available", "pendingAcceptance")
@@ -170,6 +172,69 @@ def _hold_reservations() -> None:
     setattr(EC2Response, "cancel_capacity_reservation", cancel)  # noqa: B010
 
 
+INTERFACE = "AWS Lambda VPC ENI-cwsyn"
+
+
+def _put_canary(region: str, properties: Properties) -> Properties:
+    """A canary's function has network interfaces in its subnets, which Lambda makes and takes away."""
+    place = properties["VPCConfig"]
+    asked = {"Groups": place["SecurityGroupIds"], "SubnetId": place["SubnetIds"][0], "Description": INTERFACE}
+    call("ec2", "CreateNetworkInterface")(region, asked)
+    return {"Name": properties["Name"]}
+
+
+def _keep_interfaces_of_canaries() -> None:
+    """They stay when their canary goes, and are gone only after a first deletion of their stack has failed."""
+    delete_stack, delete_group = CloudFormationBackend.delete_stack, EC2Backend.delete_security_group
+
+    def refused(self: EC2Backend, name: str | None = None, group_id: str | None = None) -> None:
+        for each in self.enis.values():
+            if each.description == INTERFACE and group_id in {group.id for group in each.group_set}:
+                raise EC2ClientError("DependencyViolation", f"resource {group_id} has a dependent object")
+        delete_group(self, name, group_id)
+
+    def deleted(self: CloudFormationBackend, name_or_stack_id: str) -> None:
+        try:
+            delete_stack(self, name_or_stack_id)
+        except Exception:
+            ec2 = client("ec2", self.region_name)
+            found = ec2.describe_network_interfaces(Filters=[{"Name": "description", "Values": [INTERFACE]}])
+            for each in found["NetworkInterfaces"]:
+                ec2.delete_network_interface(NetworkInterfaceId=each["NetworkInterfaceId"])
+            raise
+
+    setattr(EC2Backend, "delete_security_group", refused)  # noqa: B010
+    setattr(CloudFormationBackend, "delete_stack", deleted)  # noqa: B010
+
+
+def _refuse_rolling_updates_of_scheduled_groups() -> None:
+    """An instance refresh is none of them, as far as AWS documents it."""
+    update = Stack.update
+
+    def updated(self: Any, template: Any, *given: Any, **named: Any) -> None:
+        before = self.template_dict["Resources"]
+        scheduled = {
+            json.dumps(each["Properties"]["AutoScalingGroupName"])
+            for each in before.values()
+            if each["Type"] == "AWS::AutoScaling::ScheduledAction"
+        }
+        parsed = json.loads(template) if isinstance(template, str) else template
+        for name, each in parsed["Resources"].items():
+            policy = each.get("UpdatePolicy", {}).get("AutoScalingRollingUpdate")
+            changed = each != before.get(name)
+            if policy and changed and json.dumps({"Ref": name}) in scheduled:
+                if "ScheduledActions" not in policy.get("SuspendProcesses", []):
+                    self.status = "UPDATE_ROLLBACK_COMPLETE"
+                    reason = (
+                        "Autoscaling rolling updates cannot be performed because scheduled action(s) are associated"
+                    )
+                    self._add_stack_event("UPDATE_ROLLBACK_COMPLETE", resource_status_reason=reason)
+                    return
+        update(self, template, *given, **named)
+
+    setattr(Stack, "update", updated)  # noqa: B010
+
+
 def _refused(code: str, message: str) -> Any:
     def put(region: str, properties: Properties) -> Properties:
         del region, properties
@@ -193,6 +258,7 @@ REFUSED = (
         _refused("ValidationException", "Linked accounts can create AWS service monitors alone"),
         _nothing,
     ),
+    Forwarded("AWS::Synthetics::Canary", _put_canary, _nothing, name="Name"),
 )
 
 
@@ -202,3 +268,5 @@ def refuse_as_a_member_account() -> None:
     _read_descriptions()
     _keep_services_with_endpoints()
     _hold_reservations()
+    _keep_interfaces_of_canaries()
+    _refuse_rolling_updates_of_scheduled_groups()

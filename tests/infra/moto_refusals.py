@@ -51,7 +51,8 @@ def _protect_stacks() -> None:
             except Exception as error:
                 self.stacks[stack.stack_id] = stack
                 stack.status = "DELETE_FAILED"
-                stack._add_stack_event("DELETE_FAILED", resource_status_reason=str(error))
+                for reason in (str(error), "The following resource(s) failed to delete: [...]. "):
+                    stack._add_stack_event("DELETE_FAILED", resource_status_reason=reason)
             else:
                 _forget(stack)
 

@@ -116,6 +116,74 @@ def test_a_stack_whose_service_has_endpoints_is_deleted(moto_server: MotoServer,
     assert status(moto_server, served) == "gone"
 
 
+@pytest.fixture
+def asking(moto_server: MotoServer) -> str:
+    """A stack with a canary in a security group of its own."""
+    (subnet, *_) = moto_server.client("ec2").describe_subnets()["Subnets"]
+    group = {"GroupDescription": "Canaries", "VpcId": subnet["VpcId"]}
+    place = {"SubnetIds": [subnet["SubnetId"]], "SecurityGroupIds": [{"Fn::GetAtt": ["Group", "GroupId"]}]}
+    made = {
+        "Group": {"Type": "AWS::EC2::SecurityGroup", "Properties": group},
+        "Canary": {"Type": "AWS::Synthetics::Canary", "Properties": {"Name": "asks", "VPCConfig": place}},
+    }
+    assert stack(moto_server, "asking", made) == "CREATE_COMPLETE"
+    return "asking"
+
+
+def test_a_stack_waits_for_the_interfaces_of_its_canaries(moto_server: MotoServer, asking: str) -> None:
+    waited: list[float] = []
+    assert Teardown(moto_server.client, waited.append).delete(asking) == []
+    assert waited == [60.0], "they were there when the stack was first deleted"
+    assert status(moto_server, asking) == "gone"
+
+
+@pytest.mark.parametrize(
+    ("policy", "became"),
+    [("AutoScalingRollingUpdate", "UPDATE_ROLLBACK_COMPLETE"), ("AutoScalingInstanceRefresh", "UPDATE_COMPLETE")],
+)
+def test_a_rolling_update_of_a_group_with_scheduled_actions_is_refused(
+    moto_server: MotoServer, policy: str, became: str
+) -> None:
+    """What AWS documents of an instance refresh is no refusal; no fleet has the policy that is refused."""
+    launch = {"LaunchTemplateData": {"ImageId": "ami-12c6146b", "InstanceType": "t3.micro"}}
+    said = {"Preferences": {"CheckpointPercentages": [100], "CheckpointDelay": 0, "BakeTime": 0}}
+    said["Preferences"] |= {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 150}  # type: ignore[dict-item]
+    sizes = {"MinSize": "0", "MaxSize": "2", "AvailabilityZones": ["us-east-1a"]}
+    template = {"LaunchTemplateId": {"Ref": "Launch"}, "Version": "1"}
+    made: dict[str, Any] = {
+        "Launch": {"Type": "AWS::EC2::LaunchTemplate", "Properties": launch},
+        "Group": {
+            "Type": "AWS::AutoScaling::AutoScalingGroup",
+            "Properties": sizes | {"LaunchTemplate": template},
+            "UpdatePolicy": {policy: said},
+        },
+        "Sale": {
+            "Type": "AWS::AutoScaling::ScheduledAction",
+            "Properties": {
+                "AutoScalingGroupName": {"Ref": "Group"},
+                "MinSize": 1,
+                "StartTime": "2030-01-08T08:00:00Z",
+            },
+        },
+    }
+    name = f"scheduled-{policy}"
+    assert stack(moto_server, name, made) == "CREATE_COMPLETE"
+    changed = json.loads(json.dumps(made))
+    changed["Group"]["Properties"]["MaxSize"] = "3"
+    assert stack(moto_server, name, changed) == became
+
+
+@pytest.mark.parametrize("fleet", BOTH)
+def test_no_group_has_an_update_policy_that_scheduled_actions_stand_in_the_way_of(fleet: str) -> None:
+    policies = {
+        policy
+        for _, template in every(fleet)
+        for each in resources(template, "AWS::AutoScaling::AutoScalingGroup").values()
+        for policy in each["UpdatePolicy"]
+    }
+    assert policies == {"AutoScalingInstanceRefresh", "AutoScalingScheduledAction"}
+
+
 def test_what_a_refused_deletion_leaves_is_protected_again(moto_server: MotoServer) -> None:
     exported = {"Name": {"Value": {"Ref": "Topic"}, "Export": {"Name": "kept:Topic"}}}
     api = moto_server.client("cloudformation")

@@ -24,11 +24,16 @@ PROCESSORS = GRAVITON | {"groups.2": GRAVITON["groups.2"] | {"instance_type": "c
 
 
 def dev_with(changes: dict[str, Any]) -> dict[str, Any]:
-    """The content of dev.yaml after `changes`, whose keys are dotted paths like model.sdk or groups.0.minimum.
+    """The content of dev.yaml after `changes`."""
+    return fleet_with("dev", changes)
+
+
+def fleet_with(fleet: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """The content of a fleet's file after `changes`, whose keys are dotted paths like model.sdk or groups.0.minimum.
 
     The number after a list's last adds to it.
     """
-    content: Any = yaml.safe_load((FLEETS / "dev.yaml").read_text(encoding="utf-8"))
+    content: Any = yaml.safe_load((FLEETS / f"{fleet}.yaml").read_text(encoding="utf-8"))
     for path, value in deepcopy(changes).items():
         *parents, last = (int(part) if part.isdigit() else part for part in path.split("."))
         place = content

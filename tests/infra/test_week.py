@@ -1,0 +1,201 @@
+"""A week in the life of the busiest fleet that ships: made, released, sent back, changed, retired in part, destroyed.
+
+Every step is the command that an operator types, in the emulated account of the other tests. None may be refused, and at
+the end nothing is left but what the last command names. It takes minutes. Not run in a real account.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.fleet.alarms import alarm_name
+from infra.fleet.host_names import ENDPOINT_SERVICE_OUTPUT
+from infra.fleet.settings import FleetSettings
+from tests.infra.deployment import CDK, bake, deploy, prepare, run_line, synthesise
+from tests.infra.fleet.fleets import fleet_with
+from tests.infra.moto_clock import set_clock
+from tests.infra.moto_member_account import OWNER
+from tests.infra.moto_server import MotoServer, running_moto
+
+pytestmark = [
+    pytest.mark.slow,  # three synths of six cells and some fifty starts of the CDK CLI
+    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: npm ci"),
+]
+CALLER = "111122223333"
+BEGINNING: dict[str, Any] = {"callers.1.accounts": [CALLER]}
+# The first event is over, each host remembers its own plans alone, and one caller has no account any more.
+CHANGED: dict[str, Any] = {"shared_cache.enabled": False}
+FEWER: dict[str, Any] = CHANGED | {"cells": 5}
+# Names of what a fleet has in an account, by the client that lists it and how.
+LEFT: dict[str, Callable[[MotoServer], list[Any]]] = {
+    "groups": lambda at: at.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"],
+    "balancers": lambda at: at.client("elbv2").describe_load_balancers()["LoadBalancers"],
+    "services": lambda at: at.client("ec2").describe_vpc_endpoint_service_configurations()["ServiceConfigurations"],
+    "interfaces": lambda at: [
+        each
+        for each in at.client("ec2").describe_network_interfaces()["NetworkInterfaces"]
+        if "cwsyn" in each["Description"]
+    ],
+    "networks": lambda at: [each for each in at.client("ec2").describe_vpcs()["Vpcs"] if not each["IsDefault"]],
+    "caches": lambda at: at.client("elasticache").describe_replication_groups()["ReplicationGroups"],
+    "alarms": lambda at: at.client("cloudwatch").describe_alarms(AlarmNamePrefix="peakplan")["MetricAlarms"],
+    "zones": lambda at: at.client("route53").list_hosted_zones()["HostedZones"],
+    "schedules": lambda at: at.client("scheduler").list_schedules()["Schedules"],
+    "parameters": lambda at: [
+        each["Name"]
+        for each in at.client("ssm").describe_parameters()["Parameters"]
+        if each["Name"].startswith("/peakplan/prime-day/") and not each["Name"].endswith(("certificate-arn", "-image"))
+    ],
+}
+
+
+class Week:
+    """An account, the fleet's files and what was synthesised of them, and what every command said."""
+
+    def __init__(self, server: MotoServer, folder: Path) -> None:
+        self.server, self._folder = server, folder
+        self.said: dict[str, subprocess.CompletedProcess[str]] = {}
+
+    def written(self, name: str, changes: dict[str, Any], *, events_over: int = 0) -> Path:
+        """The fleet's file after changes. A synthesis leaves out the events that are over."""
+        content = fleet_with("prime-day", changes)
+        content["events"] = content["events"][events_over:]
+        file = self._folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(content), encoding="utf-8")
+        return file
+
+    def synthesised(self, file: Path) -> Path:
+        """What a deploy of a file synthesises; once for all of its deploys."""
+        folder = file.with_suffix("")
+        return folder if folder.exists() else synthesise(self.server, str(file), folder)
+
+    def deploys(self, step: str, file: Path, *words: str) -> None:
+        self.said[step] = deploy(self.server, str(file), *words, assembly=self.synthesised(file))
+
+    def runs(self, step: str, command: str, *words: str) -> None:
+        self.said[step] = run_line(self.server, sys.executable, "-m", f"infra.operations.{command}", *words)
+
+    def stacks(self) -> dict[str, dict[str, Any]]:
+        pages = self.server.client("cloudformation").get_paginator("describe_stacks").paginate()
+        return {each["StackName"]: each for page in pages for each in page["Stacks"]}
+
+    def images(self) -> dict[str, str]:
+        """The image that each cell's stack was told last."""
+        found = {
+            name.removeprefix("peakplan-prime-day-"): {
+                each["ParameterKey"]: each["ParameterValue"] for each in stack.get("Parameters", [])
+            }
+            for name, stack in self.stacks().items()
+        }
+        return {name: told["MachineImageId"] for name, told in found.items() if "MachineImageId" in told}
+
+    def connects(self) -> None:
+        """The caller makes an endpoint to each cell, in its own account."""
+        ec2 = self.server.client("ec2")
+        (network, *_) = [each["VpcId"] for each in ec2.describe_vpcs()["Vpcs"] if each["IsDefault"]]
+        tags = [{"ResourceType": "vpc-endpoint", "Tags": [{"Key": OWNER, "Value": CALLER}]}]
+        for stack in self.stacks().values():
+            outputs = {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
+            if service := outputs.get(ENDPOINT_SERVICE_OUTPUT):
+                asked = {"VpcId": network, "ServiceName": service, "VpcEndpointType": "Interface"}
+                ec2.create_vpc_endpoint(**asked, TagSpecifications=tags)
+
+    def reserves(self) -> int:
+        """Ask for what the schedules of the first event ask, as they will, and return how many reservations that is."""
+        scheduler, ec2 = self.server.client("scheduler"), self.server.client("ec2")
+        done = 0
+        for page in scheduler.get_paginator("list_schedules").paginate():
+            for each in page["Schedules"]:
+                schedule = scheduler.get_schedule(Name=each["Name"], GroupName=each["GroupName"])
+                asked = json.loads(schedule["Target"]["Input"])
+                if asked.get("EndDate", "").startswith("2027-07"):
+                    ec2.create_capacity_reservation(**asked)
+                    done += 1
+        return done
+
+    def hurts(self, cell: str, state: str) -> None:
+        alarm = alarm_name("prime-day", cell, "deploy-health")
+        self.server.client("cloudwatch").set_alarm_state(AlarmName=alarm, StateValue=state, StateReason="a test")
+
+
+@pytest.fixture(scope="module")
+def week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Week]:
+    folder = tmp_path_factory.mktemp("week")
+    with running_moto(folder / "server.log") as server:
+        week = Week(server, folder)
+        file = week.written("beginning", BEGINNING)
+        settings = FleetSettings.from_yaml(file)
+        prepare(server, settings, week.synthesised(file))
+        yield week
+
+
+def well(week: Week, step: str) -> str:
+    done = week.said[step]
+    assert done.returncode == 0, f"{step}\n{done.stdout}\n{done.stderr}"
+    left = {name: each["StackStatus"] for name, each in week.stacks().items()}
+    assert set(left.values()) <= {"CREATE_COMPLETE", "UPDATE_COMPLETE"}, left
+    return done.stdout + done.stderr
+
+
+def test_a_week_of_a_fleet_is_refused_nothing_and_leaves_nothing(week: Week) -> None:
+    server = week.server
+    file = week.written("beginning", BEGINNING)
+    settings = FleetSettings.from_yaml(file)
+
+    first = bake(server, "0000aaaa", settings)
+    week.deploys("create", file)
+    well(week, "create")
+    assert len(week.stacks()) == 1 + 6 + 6, "the toolkit, the cells, and what is under and over them"
+    week.connects()
+    week.runs("access", "access", str(file))
+    assert well(week, "access").count("accepted") == 6
+
+    second = bake(server, "0000bbbb", settings)
+    week.deploys("release", file)
+    well(week, "release")
+    assert set(week.images().values()) == {second}
+
+    third = bake(server, "0000cccc", settings)
+    week.hurts("cell-2", "ALARM")
+    week.deploys("harmful release", file)
+    week.hurts("cell-2", "OK")
+    assert week.said["harmful release"].returncode == 1, week.said["harmful release"]
+    assert "Going back by itself" in week.said["harmful release"].stderr
+    assert week.images() == dict.fromkeys(settings.cell_names, second), "in the middle, and by itself"
+    assert len({first, second, third}) == 3
+
+    (sale, *later) = settings.events
+    assert week.reserves() == 6 * 2 * 3, "each cell, kind of chip and zone"
+    set_clock(server.client("ssm"), sale.end + timedelta(hours=1))
+    after = week.written("after", CHANGED, events_over=1)
+    assert FleetSettings.from_yaml(after).events == tuple(later)
+    fourth = bake(server, "0000dddd", settings)
+    week.runs("way to a sound release", "rollback", "--release", fourth, str(file))
+    week.deploys("event over, cache off, caller gone", after)
+    well(week, "event over, cache off, caller gone")
+    assert LEFT["caches"](server) == []
+    week.runs("access of the others", "access", str(after))
+    assert well(week, "access of the others").count("rejected") == 6
+
+    fewer = week.written("fewer", FEWER, events_over=1)
+    week.runs("move callers", "cells", "out", str(after), "cell-6")
+    week.deploys("retire", fewer, "--retire")
+    well(week, "retire")
+    assert "peakplan-prime-day-cell-6" not in week.stacks()
+    assert len(week.stacks()) == 1 + 5 + 6
+
+    week.runs("destroy", "teardown", str(fewer), "--name", "prime-day")
+    kept = well(week, "destroy").partition("Kept, and yours to delete:")[2]
+    assert list(week.stacks()) == ["CDKToolkit"]
+    assert {name: found for name, listed in LEFT.items() if (found := listed(server))} == {}
+    held = server.client("ec2").describe_capacity_reservations()["CapacityReservations"]
+    assert {each["State"] for each in held} == {"cancelled"}
+    groups = [each["logGroupName"] for each in server.client("logs").describe_log_groups()["logGroups"]]
+    assert [name for name in groups if name not in kept] == []
