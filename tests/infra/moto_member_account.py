@@ -3,9 +3,9 @@
 Sources: an export "cannot be deleted as it is in use" (CloudFormation user guide, Fn::ImportValue; aws-cdk#7602); EC2's
 characters of descriptions (AuthorizeSecurityGroupEgress, API reference); ExistingVpcEndpointConnections (EC2 error
 codes); InsufficientInstanceCapacity at the creation of a reservation (EC2 user guide); "custom monitors" are the
-management account's (Cost Management user guide, Anomaly Detection); a canary's network interfaces outlive it by minutes
-(aws-cdk#22282), and their security group cannot go before them (DependencyViolation); "rolling updates cannot be
-performed because scheduled action(s) are currently associated" (instance-scheduler-on-aws#705).
+management account's (Cost Management user guide, Anomaly Detection); a canary's network interfaces outlive it by
+minutes (aws-cdk#22282), and their security group cannot go before them (DependencyViolation); "rolling updates cannot
+be performed because scheduled action(s) are currently associated" (instance-scheduler-on-aws#705).
 """
 
 import json
@@ -101,6 +101,14 @@ def _connections(backend: Any, service: Any) -> list[Any]:
 def _keep_services_with_endpoints() -> None:
     """Endpoints wait, are accepted and are rejected; a service to which one is connected cannot be deleted."""
     delete = VPCServiceConfigurationBackend.delete_vpc_endpoint_service_configurations
+    connect = EC2Backend.create_vpc_endpoint
+
+    def connected(self: EC2Backend, *given: Any, **named: Any) -> Any:
+        endpoint: Any = connect(self, *given, **named)
+        for service in self.configurations.values():
+            if service.service_name == endpoint.service_name and service.acceptance_required:
+                endpoint.state = "pendingAcceptance"
+        return endpoint
 
     def kept(self: Any, service_ids: list[str]) -> list[str]:
         for service in (self.configurations[each] for each in service_ids if each in self.configurations):
@@ -131,6 +139,7 @@ def _keep_services_with_endpoints() -> None:
 
         return act
 
+    setattr(EC2Backend, "create_vpc_endpoint", connected)  # noqa: B010
     setattr(VPCServiceConfigurationBackend, "delete_vpc_endpoint_service_configurations", kept)  # noqa: B010
     setattr(EC2Response, "describe_vpc_endpoint_connections", describe)  # noqa: B010
     setattr(EC2Response, "accept_vpc_endpoint_connections", becomes("available"))  # noqa: B010
@@ -221,15 +230,12 @@ def _refuse_rolling_updates_of_scheduled_groups() -> None:
         parsed = json.loads(template) if isinstance(template, str) else template
         for name, each in parsed["Resources"].items():
             policy = each.get("UpdatePolicy", {}).get("AutoScalingRollingUpdate")
-            changed = each != before.get(name)
-            if policy and changed and json.dumps({"Ref": name}) in scheduled:
-                if "ScheduledActions" not in policy.get("SuspendProcesses", []):
-                    self.status = "UPDATE_ROLLBACK_COMPLETE"
-                    reason = (
-                        "Autoscaling rolling updates cannot be performed because scheduled action(s) are associated"
-                    )
-                    self._add_stack_event("UPDATE_ROLLBACK_COMPLETE", resource_status_reason=reason)
-                    return
+            in_the_way = json.dumps({"Ref": name}) in scheduled and each != before.get(name)
+            if policy and in_the_way and "ScheduledActions" not in policy.get("SuspendProcesses", []):
+                self.status = "UPDATE_ROLLBACK_COMPLETE"
+                reason = "Autoscaling rolling updates cannot be performed because of scheduled action(s)"
+                self._add_stack_event("UPDATE_ROLLBACK_COMPLETE", resource_status_reason=reason)
+                return
         update(self, template, *given, **named)
 
     setattr(Stack, "update", updated)  # noqa: B010
