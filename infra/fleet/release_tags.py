@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from infra.fleet.settings import FleetSettings
 
-FLEET, MODEL, COMMIT, MODEL_HASH, MANIFEST = (
-    f"peakplan:{name}" for name in ("fleet", "model", "commit", "model-hash", "manifest")
+FLEET, MODEL, COMMIT, MODEL_HASH, MANIFEST, BOOT_SECONDS = (
+    f"peakplan:{name}" for name in ("fleet", "model", "commit", "model-hash", "manifest", "boot-seconds")
 )
 _HASH = 12  # of the 64 hexadecimal digits of a content's hash; a tag has 256 characters
 
@@ -22,4 +22,5 @@ def release_tags(settings: FleetSettings, contents: Mapping[str, str], commit: s
         COMMIT: commit,
         MODEL_HASH: contents["model"][:_HASH],
         MANIFEST: json.dumps(manifest, separators=(",", ":")),
+        BOOT_SECONDS: str(settings.boot_seconds),  # within which the bake saw a fresh instance ready, or it failed
     }

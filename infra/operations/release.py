@@ -10,7 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from infra.fleet.images import Image, images
-from infra.fleet.release_tags import COMMIT, FLEET, MANIFEST, MODEL_HASH
+from infra.fleet.release_tags import BOOT_SECONDS, COMMIT, FLEET, MANIFEST, MODEL_HASH
 from infra.fleet.settings import FleetSettings
 
 
@@ -23,6 +23,7 @@ class Release:
     """One machine image and the tags that describe its contents.
 
     `companions` has its images for other architectures, by the parameter of a cell's stack that each belongs in.
+    `boot_seconds` is the time within which its bake saw an instance ready; 0 where its tags do not say.
     """
 
     image_id: str
@@ -30,6 +31,7 @@ class Release:
     model_hash: str
     manifest: dict[str, str]
     companions: Mapping[str, str] = field(default_factory=dict)
+    boot_seconds: int = 0
 
     def __str__(self) -> str:
         named = " with ".join((self.image_id, *self.companions.values()))
@@ -56,7 +58,7 @@ def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:
                 "of them was baked without the other. Run make bake, then deploy"
             )
         companions[other.stack_parameter] = companion.image_id
-    return replace(release, companions=companions)
+    return whole(settings, replace(release, companions=companions))
 
 
 def _newest(name: str, ssm: Any) -> str:
@@ -90,7 +92,16 @@ def release_of(settings: FleetSettings, image_id: str, ec2: Any) -> Release:
 
 
 def whole(settings: FleetSettings, release: Release) -> Release:
-    """Return the release if it has an image for every architecture of the fleet. Raise ReleaseError otherwise."""
+    """Return the release if it has an image for every architecture of the fleet, and hosts have the time to boot it.
+
+    Raise ReleaseError otherwise.
+    """
+    if settings.boot_seconds < release.boot_seconds:
+        raise ReleaseError(
+            f"{release} was ready within {release.boot_seconds} s where it was baked, and boot_seconds of the fleet "
+            f"file is {settings.boot_seconds}: hosts could be abandoned before they are ready, again and again. Write "
+            f"{release.boot_seconds}, or run make bake, which measures it"
+        )
     for image in images(settings)[1:]:
         if image.stack_parameter not in release.companions:
             raise ReleaseError(
@@ -138,4 +149,5 @@ def _release_of(settings: FleetSettings, image: Image, image_id: str, ec2: Any) 
             f"{image_id} is for {found[0]['Architecture']}: a release of this fleet is named by its image for "
             f"{image.architecture}"
         )
-    return Release(image_id, tags[COMMIT], tags[MODEL_HASH], json.loads(tags[MANIFEST]))
+    boot_seconds = int(tags.get(BOOT_SECONDS, 0))
+    return Release(image_id, tags[COMMIT], tags[MODEL_HASH], json.loads(tags[MANIFEST]), boot_seconds=boot_seconds)

@@ -95,6 +95,21 @@ def test_shellcheck_finds_nothing_in_scripts(script: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(("within", "code"), [(100, 0), (99, 1)], ids=["in time", "a second late"])
+def test_a_bake_fails_where_an_instance_is_not_ready_in_time(within: int, code: int) -> None:
+    """The system's own boot took 97 s, and the service is ready 3 s after its start by bash's clock."""
+    (commands,) = [commands for name, commands in BASH if name.endswith("PlansOnAFreshInstance")]
+    told = {"CHIPS": "inf2 trn1", "BOOT_SECONDS": str(within)}
+    script = re.sub(r"\{\{ *([\w-]+) *\}\}", lambda found: told[found[1]], "\n".join(commands))
+    script = script.replace("/etc/peakplan/host.env", "/dev/null").replace(
+        "/usr/local/bin/peakplan-lifecycle wait", "wait_for"
+    )
+    world = 'systemctl() { case "$1" in show) echo 97000000 ;; esac; }\nwait_for() { SECONDS=3; }\n'
+    done = subprocess.run(["bash", "-c", world + script], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert f"ready after 97 s of boot and 3 s of the service, of {within} s" in done.stdout
+
+
 def test_every_file_of_ours_that_a_step_names_is_there() -> None:
     named = {path for _, commands in BASH for path in re.findall(r"/opt/peakplan/host/([\w./-]+)", "\n".join(commands))}
     assert named

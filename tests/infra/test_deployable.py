@@ -274,7 +274,8 @@ def test_a_changed_trust_bundle_is_a_changed_template() -> None:
 def test_an_image_s_tags_say_what_it_is() -> None:
     (distribution,) = only(templates("dev")["Image"], "AWS::ImageBuilder::DistributionConfiguration")["Distributions"]
     tags = distribution["AmiDistributionConfiguration"]["AmiTags"]
-    assert set(tags) == {f"peakplan:{name}" for name in ("fleet", "model", "commit", "model-hash", "manifest")}
+    said = ("fleet", "model", "commit", "model-hash", "manifest", "boot-seconds")
+    assert set(tags) == {f"peakplan:{name}" for name in said}
     manifest = json.loads(tags["peakplan:manifest"])
     assert set(manifest) == {"service", "model", "host", "sdk"}
     assert tags["peakplan:model-hash"] == manifest["model"]
