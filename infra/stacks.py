@@ -117,7 +117,8 @@ class CellStack(FleetStack):
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str) -> None:
         super().__init__(scope, id, settings=settings, purpose=f"{name}, standing alone")
-        self.cell = Cell(self, "Cell", settings=settings, name=name, vpc=imported_vpc(self, settings))
+        vpc = imported_vpc(self, settings)
+        self.cell = Cell(self, "Cell", settings=settings.of_cell(name), name=name, vpc=vpc)
         CfnOutput(
             self,
             "Address",

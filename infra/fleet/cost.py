@@ -144,8 +144,14 @@ def _weekly_mean(values: Sequence[tuple[int, float]]) -> float:
 def _running(settings: FleetSettings, group: Group, multiplier: float | None) -> float:
     """Return the instances of `group` in all cells at an event's floor, or on average over an ordinary week."""
     if multiplier is None:
-        return mean_floor(settings, group) * settings.cells
-    return max(group.minimum, sizing.instances_wanted(settings, group, multiplier)) * settings.cells
+        return _in_all_cells(settings, mean_floor(settings, group))
+    return _in_all_cells(settings, max(group.minimum, sizing.instances_wanted(settings, group, multiplier)))
+
+
+def _in_all_cells(settings: FleetSettings, of_one: float) -> float:
+    """Return the instances of a group in all cells; one without callers has one (`of_cell`)."""
+    serving = len(settings.serving_cells)
+    return of_one * serving + settings.cells - serving
 
 
 def _reserved_ahead(settings: FleetSettings, group: Group, multiplier: float) -> float:
@@ -154,7 +160,7 @@ def _reserved_ahead(settings: FleetSettings, group: Group, multiplier: float) ->
         if event.multiplier == multiplier:
             calendar = Calendar.of_group(settings, group)
             idle = each.instances * len(settings.availability_zones) - calendar.floor_at(each.opens)
-            return max(0.0, idle) * settings.cells * ((each.due - each.opens) / (event.end - event.start))
+            return max(0.0, idle) * len(settings.serving_cells) * ((each.due - each.opens) / (event.end - event.start))
     return 0.0
 
 
@@ -162,7 +168,7 @@ def _group_items(
     settings: FleetSettings, prices: Prices, group: Group, running: float, multiplier: float | None
 ) -> Iterator[Item]:
     law = ScalingLaw.for_group(settings, group)
-    warm = max(0.0, law.warm_pool.prepared * settings.cells - running)
+    warm = max(0.0, _in_all_cells(settings, law.warm_pool.prepared) - running)
     disk = volume_gib(settings, group) * prices.volume_gib_month / HOURS_A_MONTH
     kind = group.instance_type
     yield Item(f"{kind} in service", running, prices.instance_hour[kind])

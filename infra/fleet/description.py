@@ -3,6 +3,8 @@
 Rules, and the arithmetic that they need, work on it. Everybody else is handed `FleetSettings`, which obeys them all.
 """
 
+from typing import Self
+
 from pydantic import Field
 
 from infra.fleet.demand import Event, Name, Part, Surge, Traffic
@@ -106,3 +108,15 @@ class FleetDescription(Part):
     def serving_cells(self) -> tuple[str, ...]:
         """The cells that names lead to; one of weight 0 has no callers, but Route 53 takes all 0 as equal."""
         return tuple(cell for cell, weight in self.weights.items() if weight) or self.cell_names
+
+    def of_cell(self, cell: str) -> Self:
+        """Return the description as one cell has it. A cell without callers has no load that anything is sized for.
+
+        It has a host of each kind, and room for the host that takes its place.
+        """
+        if cell in self.serving_cells:
+            return self
+        small = {"minimum": 1, "maximum": 2, "reserve": False}
+        groups = tuple(group.model_copy(update=small) for group in self.groups)
+        traffic = self.traffic.model_copy(update={"forecast": ()})
+        return self.model_copy(update={"groups": groups, "traffic": traffic, "events": ()})

@@ -53,6 +53,8 @@ _BY_NETWORK: dict[str, Any] = {"access.privatelink": False, "callers.0.cidrs": l
 ROUTED: dict[str, Any] = _BY_NETWORK | {
     "access.transit_gateway": WAYS["transit_gateway"],
     "groups": [{"instance_type": "inf2.xlarge", "minimum": 3, "maximum": 10}],
+    "cells": 2,
+    "network.cell_weights": [0, 1],
     "network.endpoints": [{"service": "s3", "reason": "hosts read a table at boot", "actions": ["s3:GetObject"]}],
 }
 PEERED: dict[str, Any] = _BY_NETWORK | {"access.peering": WAYS["peering"]} | GRAVITON
@@ -72,7 +74,7 @@ def public() -> dict[str, Template]:
 
 @cache
 def routed() -> dict[str, Template]:
-    """A fleet of one kind of hosts, whose callers come through a transit gateway, and that reaches S3."""
+    """A fleet of one kind of hosts and a sandbox, whose callers come through a transit gateway, and that reaches S3."""
     return changed_fleet(ROUTED)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from infra.fleet.parts import REPOSITORY_ROOT
-from tests.infra.branches import JWT, locked, peered, public
+from tests.infra.branches import JWT, locked, peered, public, routed
 from tests.infra.synthesis import Template, lint_findings, only, resources, told
 
 pytestmark = pytest.mark.slow  # a synth of the dev fleet each
@@ -32,6 +32,15 @@ def test_images_are_scanned_where_the_fleet_file_says_so() -> None:
     asked, other = (only(each["Image"], "AWS::ImageBuilder::ImagePipeline") for each in (locked(), public()))
     assert asked["ImageScanningConfiguration"] == {"ImageScanningEnabled": True}
     assert "ImageScanningConfiguration" not in other, "Inspector is billed"
+
+
+def test_a_cell_without_callers_has_one_host_of_each_kind_and_no_schedule() -> None:
+    found = []
+    for cell in (routed()["Cell-1"], routed()["Cell-2"]):
+        group = only(cell, "AWS::AutoScaling::AutoScalingGroup")
+        scheduled = resources(cell, "AWS::AutoScaling::ScheduledAction")
+        found.append((group["MinSize"], group["MaxSize"], len(scheduled)))
+    assert found == [("1", "2", 0), ("3", "10", 2)]
 
 
 def test_mutual_tls_verifies_against_the_trust_store_of_the_bundle() -> None:

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from infra.fleet import sizing
+from infra.fleet.cost import Prices, bills, mean_floor
 from infra.fleet.network_parts import Caller
+from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.shards import fullest_share, shards
 from tests.infra.fleet.fleets import dev_fleet
@@ -110,3 +112,15 @@ def test_a_first_cell_of_weight_0_has_no_callers_and_the_others_are_sized_for_it
 def test_no_caller_is_spread_over_more_cells_than_have_callers() -> None:
     with pytest.raises(ValidationError, match="2 of 1 cells with callers"):
         dev_fleet({"cells": 2, "caller_shard_cells": 2, "network.cell_weights": [0, 1]})
+
+
+def test_a_sandbox_has_a_host_of_each_kind_and_costs_so_much() -> None:
+    fleet = dev_fleet({"cells": 3, "network.cell_weights": [0, 1, 1], "groups.0.reserve": True})
+    assert fleet.of_cell("cell-2") is fleet
+    small = fleet.of_cell("cell-1")
+    laws = [ScalingLaw.for_group(small, group) for group in small.groups]
+    assert [(law.minimum, law.maximum, law.schedule) for law in laws] == [(1, 2, ())] * 2
+    assert not any(group.reserve for group in small.groups)
+    ordinary, _ = bills(fleet, Prices.from_json())
+    hosts = {item.what: item.count for item in ordinary.items if item.what.endswith("in service")}
+    assert hosts == {f"{group.instance_type} in service": 2 * mean_floor(fleet, group) + 1 for group in fleet.groups}
