@@ -1,10 +1,13 @@
 """A fresh clone of this repository, to which the packages of this environment are lent."""
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from infra.fleet.parts import REPOSITORY_ROOT
@@ -15,17 +18,34 @@ from tests.infra.moto_server import MotoServer
 LENT = ("pip", "command", "service", "fleet", "training")
 
 
-def fresh_clone(folder: Path) -> Path:
-    """A clone of what is committed, with Python's packages lent to it and nothing else; Node's are not."""
+def fresh_clone(folder: Path, requirements: str = "") -> Path:
+    """A clone of what is committed, with Python's packages lent to it and nothing else; Node's are not.
+
+    `requirements` is a file of the clone: those packages alone are lent.
+    """
     clone = folder / "peakplan"
     subprocess.run(["git", "clone", "--quiet", str(REPOSITORY_ROOT), str(clone)], check=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(clone / ".venv")], check=True)
     (packages,) = (clone / ".venv" / "lib").glob("python3*/site-packages")
-    lent = [sysconfig.get_path("purelib"), *(str((clone / folder).resolve()) for folder in _installed_folders(clone))]
+    lent = [str((clone / folder).resolve()) for folder in _installed_folders(clone)]
+    if requirements:
+        _lend(re.findall(r"^[\w.-]+", (clone / requirements).read_text(encoding="utf-8"), re.MULTILINE), packages)
+    else:
+        lent.insert(0, sysconfig.get_path("purelib"))
     (packages / "lent.pth").write_text("".join(f"{each}\n" for each in lent), encoding="utf-8")
     for name in LENT:
         (clone / ".venv" / f"{name}.stamp").touch()
     return clone
+
+
+def _lend(names: list[str], packages: Path) -> None:
+    """Link the modules of some packages, as pip would have installed them; one for another system is not here."""
+    ours = Path(sysconfig.get_path("purelib"))
+    for name in names:
+        with suppress(PackageNotFoundError):
+            for top in {file.parts[0] for file in distribution(name).files or ()} - {"..", "__pycache__"}:
+                if not (packages / top).exists():
+                    (packages / top).symlink_to(ours / top)
 
 
 def _installed_folders(clone: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """From a fresh clone to a standing fleet by `npx cdk` alone, by the guide's own lines: no make, no fleet named.
 
-The lines that bring Python's packages are not run: those of this environment are lent to the clone. The emulator's
-image is built at once. Not run in a real account.
+The lines that bring Python's packages are not run: of this environment's, those that requirements.txt names are lent to
+the clone, and no others. The emulator's image is built at once. Not run in a real account.
 """
 
 import json
@@ -37,7 +37,7 @@ def lines_of(guide: str) -> list[str]:
 
 def ready(folder: Path) -> Path:
     """A clone as the first lines leave it, with the command `peakplan`."""
-    clone = fresh_clone(folder)
+    clone = fresh_clone(folder, "requirements.txt")
     for stamp in (clone / ".venv").glob("*.stamp"):
         stamp.unlink()
     command = clone / ".venv" / "bin" / "peakplan"
