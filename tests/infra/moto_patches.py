@@ -11,7 +11,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.models.security_groups import SecurityGroup
 from moto.elbv2.models import FakeLoadBalancer, FakeTargetGroup
 from moto.iam.access_control import PermissionResult
-from moto.route53.models import FakeZone
+from moto.route53.models import FakeZone, route53_backends
 from moto.s3.models import FakeBucket
 from moto.sns.models import Topic
 from moto.ssm.models import Parameter
@@ -103,6 +103,12 @@ def _hosted_zone(zone: Any, properties: Properties, region: str) -> None:
     del region
     zone.private_zone = bool(properties.get("VPCs"))
     zone.comment = properties.get("HostedZoneConfig", {}).get("Comment")
+
+
+def _delete_zone(self: Any, account_id: str, region: str) -> None:
+    """moto leaves a stack's zone where it is."""
+    del region
+    route53_backends[account_id]["aws"].zones.pop(self.resource_id, None)
 
 
 def _auto_scaling_group(group: Any, properties: Properties, region: str) -> None:
@@ -207,6 +213,7 @@ def complete_models() -> None:
     _after_create(Topic, _topic)
     _after_create(FakeZone, _hosted_zone)
     _after_create(FakeAutoScalingGroup, _auto_scaling_group)
+    setattr(FakeZone, "delete", _delete_zone)  # noqa: B010
     _keep_group_on_update()
     _keep_balancer_on_update()
     _know_defaults_as_previous_values()

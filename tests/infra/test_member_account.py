@@ -147,7 +147,7 @@ def test_a_rolling_update_of_a_group_with_scheduled_actions_is_refused(
     """What AWS documents of an instance refresh is no refusal; no fleet has the policy that is refused."""
     launch = {"LaunchTemplateData": {"ImageId": "ami-12c6146b", "InstanceType": "t3.micro"}}
     said = {"Preferences": {"CheckpointPercentages": [100], "CheckpointDelay": 0, "BakeTime": 0}}
-    said["Preferences"] |= {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 150}  # type: ignore[dict-item]
+    said["Preferences"] |= {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 150}
     sizes = {"MinSize": "0", "MaxSize": "2", "AvailabilityZones": ["us-east-1a"]}
     template = {"LaunchTemplateId": {"Ref": "Launch"}, "Version": "1"}
     made: dict[str, Any] = {

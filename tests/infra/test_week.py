@@ -35,6 +35,7 @@ BEGINNING: dict[str, Any] = SMALL | {"callers.1.accounts": [CALLER]}
 # The first event is over, each host remembers its own plans alone, and one caller has no account any more.
 CHANGED: dict[str, Any] = SMALL | {"shared_cache.enabled": False}
 FEWER: dict[str, Any] = CHANGED | {"cells": 2}
+OURS = [{"Key": "Name", "Option": "BeginsWith", "Values": ["/peakplan/prime-day/"]}]
 # Names of what a fleet has in an account, by the client that lists it and how.
 LEFT: dict[str, Callable[[MotoServer], list[Any]]] = {
     "groups": lambda at: at.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"],
@@ -43,17 +44,21 @@ LEFT: dict[str, Callable[[MotoServer], list[Any]]] = {
     "interfaces": lambda at: [
         each
         for each in at.client("ec2").describe_network_interfaces()["NetworkInterfaces"]
-        if "cwsyn" in each["Description"]
+        if "cwsyn" in each.get("Description", "")
     ],
     "networks": lambda at: [each for each in at.client("ec2").describe_vpcs()["Vpcs"] if not each["IsDefault"]],
-    "caches": lambda at: at.client("elasticache").describe_replication_groups()["ReplicationGroups"],
+    "caches": lambda at: [
+        each
+        for each in at.client("elasticache").describe_replication_groups()["ReplicationGroups"]
+        if each["Status"] != "deleting"
+    ],
     "alarms": lambda at: at.client("cloudwatch").describe_alarms(AlarmNamePrefix="peakplan")["MetricAlarms"],
     "zones": lambda at: at.client("route53").list_hosted_zones()["HostedZones"],
     "schedules": lambda at: at.client("scheduler").list_schedules()["Schedules"],
     "parameters": lambda at: [
         each["Name"]
-        for each in at.client("ssm").describe_parameters()["Parameters"]
-        if each["Name"].startswith("/peakplan/prime-day/") and not each["Name"].endswith(("certificate-arn", "-image"))
+        for each in at.client("ssm").describe_parameters(ParameterFilters=OURS)["Parameters"]
+        if not each["Name"].endswith("/certificate-arn")
     ],
 }
 
