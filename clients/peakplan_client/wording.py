@@ -4,7 +4,7 @@ Words only tell what they say: that a text does not name leather is no sign that
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ _END: Final = frozenset(
     "evokes delivers captures comes come makes make provides provide effortlessly perfectly perfect ideal".split()
 )
 _LONGEST: Final = 9  # words of such a phrase
+_PHRASE: Final = re.compile(rf"[,.!?;:–—]|\b(?:{'|'.join(sorted(filter(str.isalpha, _END)))})\b")
 
 
 @cache
@@ -106,26 +107,42 @@ def _phrase(tokens: Sequence[str]) -> list[str]:
 
 
 def says(text: str, said: str, facet: str = "") -> bool:
-    """Tell whether a text has words, or words for one of it, side by side; faux leather is no leather."""
-    named = normal(text)
-    false = frozenset(_file()["imitation"]) if facet == "material" else frozenset()
-    return any(
-        at == 0 or named[at - 1] not in false
-        for name in (said, *narrower(facet, said))
-        for at in _places(named, normal(name))
-    )
+    """Tell whether a text has words, or words for one of it, side by side.
+
+    Faux leather is no leather, and a shoe with white soles is not therefore white.
+    """
+    names = [normal(name) for name in (said, *narrower(facet, said))]
+    return any(_has(named, name) for named in _of_the_whole(text, facet) for name in names)
 
 
-def _places(text: Words, phrase: Words) -> Iterator[int]:
-    return (at for at in range(len(text) - len(phrase) + 1) if phrase and text[at : at + len(phrase)] == phrase)
+def _has(text: Words, phrase: Words) -> bool:
+    return bool(phrase) and any(text[at : at + len(phrase)] == phrase for at in range(len(text)))
+
+
+def _of_the_whole(text: str, facet: str) -> list[Words]:
+    """Return a text's words; of those that may be of a colour or a material, what is said of the whole, by phrase.
+
+    What stands before a part ("contrasting white soles") is said of that part, and one word after "faux" of nothing.
+    """
+    if facet not in ("material", "color"):
+        return [normal(text)]
+    false, parts = (frozenset(normal(" ".join(_file()[name]))) for name in ("imitation", "parts"))
+    whole = []
+    for phrase in map(normal, _PHRASE.split(text.casefold())):
+        after = max((at + 1 for at, word in enumerate(phrase) if word in parts), default=0)
+        is_real = [facet == "color" or at == 0 or phrase[at - 1] not in false for at in range(len(phrase))]
+        whole.append(tuple(word for at, word in enumerate(phrase) if at >= after and is_real[at]))
+    return whole
 
 
 def says_another(texts: Iterable[str], said: str, facet: str) -> bool:
     """Tell whether texts name a material or a colour, and nothing that may be the one that was said."""
     if facet not in ("material", "color"):
         return False
-    named = {word for text in texts for word in normal(text)}
+    texts = list(texts)
+    anywhere = {word for text in texts for word in normal(text)}
+    named = {word for text in texts for phrase in _of_the_whole(text, facet) for word in phrase}
     groups = [set(normal(" ".join([broad, *narrow]))) for broad, narrow in _file()[f"{facet}s"].items()]
     own = set(normal(said)).union(*(group for group in groups if group & set(normal(said))))
     vague = normal(" ".join(_file()["maybe_colors" if facet == "color" else "imitation"]))
-    return not named & own.union(vague) and any(named & group for group in groups)
+    return not anywhere & own.union(vague) and any(named & group for group in groups)
