@@ -225,7 +225,9 @@ class Shop:
         order = self._mapping.sort.get(plan.sort)
         if order is not None and order.field is not None:
             judged = _sorted(judged, order.field, falling=order.order == "desc")
-        judged.sort(key=lambda pair: pair[1].rank, reverse=True)  # stable: equals stay as the search has them
+            judged.sort(key=lambda pair: pair[1].rank_of_sorted, reverse=True)  # stable
+        else:
+            judged.sort(key=lambda pair: pair[1].rank, reverse=True)
         best = judged[:limit]
         met = {wish.says for _, each in best for wish in each.met if wish.kind == "kind"}
         missing = tuple(said for said in wishes.kinds if said not in met)
@@ -233,10 +235,16 @@ class Shop:
             nothing = len(missing) == len(wishes.kinds)
         else:
             nothing = bool(translation.requests) and not any(translation.is_wanted(row) for row, _ in best)
-        hits = tuple(self._hit(row) for row, _ in best)
         nearest = self._nearest(plan, best, timeout) if nothing else ()
+        if nearest and wishes.kinds:  # a red cupcake is no nearer to a red lipstick than other make-up is
+            best = sorted(judged, key=lambda pair: (-pair[1].rank[0], self._kind(pair[0]) not in nearest))[:limit]
+        hits = tuple(self._hit(row) for row, _ in best)
         found = Found(hits, translation.notes, nothing, missing, nearest)
         return Findings(found, tuple(each for _, each in best))
+
+    def _kind(self, row: Row) -> str:
+        facet = self._mapping.facets.get(KIND)
+        return str(row[facet.field]) if facet and facet.field else ""
 
     def _nearest(self, plan: Plan, best: Sequence[tuple[Row, Judged]], timeout: float) -> tuple[str, ...]:
         """Return the kinds of what may be the thing, else those that the shop has most of where the plan's vertical is.
@@ -246,8 +254,8 @@ class Shop:
         kind, vertical = self._mapping.facets.get(KIND), self._mapping.vertical
         if kind is None or kind.field is None:
             return ()
-        found = Counter(str(row[kind.field]) for row, _ in best)
-        if perhaps := Counter(str(row[kind.field]) for row, judged in best if judged.rank[0] == 0):
+        found = Counter(self._kind(row) for row, _ in best)
+        if perhaps := Counter(self._kind(row) for row, judged in best if judged.rank[0] == 0):
             return tuple(name for name, _ in perhaps.most_common(_NEAREST))
         places = vertical.values.get(plan.vertical or "", []) if vertical else []
         if vertical and places:

@@ -17,8 +17,10 @@ from peakplan_client.searching import searches
 
 Sort = Literal["kind", "facet", "price", "rating", "offer", "exclusion"]
 Product = Mapping[str, Any]
-Test = Callable[[Product], bool | None]  # None: nothing tells
+Told = bool | Literal["perhaps"] | None  # perhaps: words name it, of a part of the product or of what is beside it
+Test = Callable[[Product], Told]  # None: nothing tells
 _ANY = "x"  # a query, without which nothing is searched
+_BESIDE = frozenset("a an the that which is are made of in with for from".split())  # words that lead to what is wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Judged:
     met: tuple[Wish, ...] = ()
     unmet: tuple[Wish, ...] = ()
     unknown: tuple[Wish, ...] = ()
+    perhaps: int = 0  # of `unknown`, what words of the product name without saying it of the whole
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -43,6 +46,11 @@ class Judged:
         kinds = [1 for wish in self.met if wish.kind == "kind"] or [0 for wish in self.unknown if wish.kind == "kind"]
         others = sum(wish.kind != "kind" for wish in self.met) - sum(wish.kind != "kind" for wish in self.unmet)
         return kinds[0] if kinds else -1, others
+
+    @property
+    def rank_of_sorted(self) -> tuple[int, int]:
+        """The same where a field sorts: what is perhaps met stands in its place, too."""
+        return self.rank[0], self.rank[1] + self.perhaps
 
 
 class Wishes:
@@ -64,10 +72,11 @@ class Wishes:
 
 
 def _judge(product: Product, wishes: Mapping[Wish, Test]) -> Judged:
-    told: dict[bool | None, list[Wish]] = {True: [], False: [], None: []}
+    told: dict[Told, list[Wish]] = {True: [], False: [], None: [], "perhaps": []}
     for wish, test in wishes.items():
         told[test(product)].append(wish)
-    return Judged(tuple(told[True]), tuple(told[False]), tuple(told[None]))
+    perhaps = told["perhaps"]
+    return Judged(tuple(told[True]), tuple(told[False]), (*perhaps, *told[None]), len(perhaps))
 
 
 def _all(conditions: Sequence[Filter]) -> Test:
@@ -138,6 +147,8 @@ class _Kind:
 
     def __call__(self, product: Product) -> bool | None:
         categories = {normal(str(value)) for value in _values(product, self._facet.field)}
+        if (named := self._categories_of_names(product)) and not categories & (named | wording.kinds_of(self._wanted)):
+            categories = named  # "Dining Chairs" are chairs, whatever they are filed under
         is_near = bool(categories & self._known)
         for at in range(len(self._wanted)):
             if self._is_called(product, self._wanted[at:], categories, is_near=is_near):
@@ -158,6 +169,14 @@ class _Kind:
             return True
         descriptions = self._texts.descriptions(product) if is_near or not self._known else []
         return any(wording.calls_itself(text, kind) for text in descriptions)
+
+    def _categories_of_names(self, product: Product) -> set[wording.Words]:
+        """Return the categories whose own names end the product's; one that only counts ("set") is none."""
+        names = self._texts.names(product)
+        ending = (
+            kind for kind in map(normal, self._facet.values or ()) if any(wording.ends_a_name(n, kind) for n in names)
+        )
+        return {kind for kind in ending if kind and kind[-1] not in wording.SEVERAL}
 
     def _is_another(self, product: Product) -> bool:
         """Tell whether the name ends in one of the mapping's names for something else: skate shoe, not running shoe."""
@@ -180,21 +199,22 @@ class _Facet:
         self._field = found.field if found else None
         self._known = {normal(value) for value in found.within(said)} if found and found.field else set()
 
-    def __call__(self, product: Product) -> bool | None:
+    def __call__(self, product: Product) -> Told:
         if self._known:
             held = {normal(str(value)) for value in _values(product, self._field)}
             if held:
                 return bool(held & self._known)
         names, descriptions = self._texts.names(product), self._texts.descriptions(product)
-        if any(wording.says(text, self._said, self._facet) for text in names):
+        is_otherwise_named = wording.says_another(names, self._said, self._facet)
+        if self._says(names) or (self._says(descriptions) and not is_otherwise_named):
             return True
-        if any(wording.says(text, self._said, self._facet) for text in descriptions):
-            return None if wording.says_another(names, self._said, self._facet) else True
-        return (
-            False
-            if self._facet == "color" and wording.says_another([*names, *descriptions], self._said, "color")
-            else None
-        )
+        if self._says([*names, *descriptions], whole=False):
+            return None if is_otherwise_named else "perhaps"
+        is_another = self._facet == "color" and wording.says_another([*names, *descriptions], self._said, "color")
+        return False if is_another else None
+
+    def _says(self, texts: Sequence[str], *, whole: bool = True) -> bool:
+        return any(wording.says(text, self._said, self._facet, whole=whole) for text in texts)
 
 
 class _Exclusion:
@@ -232,7 +252,7 @@ def _of_plan(plan: Plan, mapping: CatalogueMapping) -> Iterator[tuple[Wish, Test
 
 def _of_part(part: Part, mapping: CatalogueMapping) -> Iterator[tuple[Wish, Test]]:
     for facet, values in part.facets.items():
-        for said in filter(words, values):
+        for said in filter(words, map(_bare, values)):
             if facet == KIND:
                 yield Wish("kind", said), _Kind(said, mapping)
             else:
@@ -241,8 +261,15 @@ def _of_part(part: Part, mapping: CatalogueMapping) -> Iterator[tuple[Wish, Test
         found = _search(Plan(price=part.price, queries=[_ANY]), mapping).filters
         yield Wish("price", _amounts(part.price)), _all(found)
     for facet, values in part.exclude.items():
-        for said in filter(words, values):
+        for said in filter(words, map(_bare, values)):
             yield Wish("exclusion", f"not {said}"), _Exclusion(facet, said, mapping)
+
+
+def _bare(said: str) -> str:
+    """Return a wish without the words that lead to it: "waterproof" of "that is waterproof"."""
+    parts = said.split()
+    first = next((at for at, word in enumerate(parts) if word.casefold() not in _BESIDE), 0)
+    return " ".join(parts[first:])
 
 
 def _search(plan: Plan, mapping: CatalogueMapping) -> Search:

@@ -17,14 +17,15 @@ Words = tuple[str, ...]
 _FILE: Final = Path(__file__).with_name("words.yaml")
 # In names: what comes after the first is no thing ("jacket with pin"), and the others only count ("drum set").
 _AFTER: Final = re.compile(r"[,:;(]|\s(?:with|for|in|featuring|by|from|-|–)\s")
-_SEVERAL: Final = frozenset("set duo trio collection kit bundle pack ensemble assortment pair box".split())
+SEVERAL: Final = frozenset("set duo trio collection kit bundle pack ensemble assortment pair box".split())
 # In descriptions: "this silver laptop" is one, "our laptop skin" is none. What ends such a phrase:
 _SELF: Final = frozenset(("this", "these", "our"))
 _TOKEN: Final = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[.!?;:–—]")
 _END: Final = frozenset(
     ". ! ? ; : – — with for of and or from in on to by that which will can is are has have features feature featuring "
     "offers offer boasts boast combines combine brings bring adds add exudes exude showcases showcase blends blend "
-    "evokes delivers captures comes come makes make provides provide effortlessly perfectly perfect ideal".split()
+    "evokes delivers captures comes come makes make provides provide effortlessly perfectly perfect ideal stands stand "
+    "against ensuring pairs complements complementing while where as into at".split()
 )
 _LONGEST: Final = 9  # words of such a phrase
 _PHRASE: Final = re.compile(rf"[,.!?;:–—]|\b(?:{'|'.join(sorted(filter(str.isalpha, _END)))})\b")
@@ -84,7 +85,7 @@ def _ends(name: Words, kind: Words) -> bool:
     while name:
         if any(each and name[-len(each) :] == each for each in kinds):
             return True
-        if name[-1] not in _SEVERAL:
+        if name[-1] not in SEVERAL:
             return False
         name = name[:-1]
     return False
@@ -106,33 +107,47 @@ def _phrase(tokens: Sequence[str]) -> list[str]:
     return list(tokens[:end]) if end is not None else []
 
 
-def says(text: str, said: str, facet: str = "") -> bool:
-    """Tell whether a text has words, or words for one of it, side by side.
+def says(text: str, said: str, facet: str = "", *, whole: bool = True) -> bool:
+    """Tell whether a text has words, or words for one of it, side by side; faux leather is no leather.
 
-    Faux leather is no leather, and a shoe with white soles is not therefore white.
+    A colour or a material is said of the `whole`: a shoe with white soles is not therefore white.
     """
     names = [normal(name) for name in (said, *narrower(facet, said))]
-    return any(_has(named, name) for named in _of_the_whole(text, facet) for name in names)
+    return any(_has(named, name) for named in _told(text, facet, whole=whole) for name in names)
 
 
 def _has(text: Words, phrase: Words) -> bool:
     return bool(phrase) and any(text[at : at + len(phrase)] == phrase for at in range(len(text)))
 
 
-def _of_the_whole(text: str, facet: str) -> list[Words]:
-    """Return a text's words; of those that may be of a colour or a material, what is said of the whole, by phrase.
+def _told(text: str, facet: str, *, whole: bool = True) -> list[Words]:
+    """Return a text's words; of those for a colour or a material what is said of the `whole`, by phrase.
 
-    What stands before a part ("contrasting white soles") is said of that part, and one word after "faux" of nothing.
+    What stands before a part ("contrasting white soles") is said of that part, and one word after "faux" of nothing. Of
+    colours those that come first: a "navy backpack, complementing the vibrant yellow coat" is not yellow.
     """
     if facet not in ("material", "color"):
         return [normal(text)]
     false, parts = (frozenset(normal(" ".join(_file()[name]))) for name in ("imitation", "parts"))
-    whole = []
-    for phrase in map(normal, _PHRASE.split(text.casefold())):
+    told = []
+    for phrase in filter(None, map(normal, _PHRASE.split(text.casefold()))):
         after = max((at + 1 for at, word in enumerate(phrase) if word in parts), default=0)
         is_real = [facet == "color" or at == 0 or phrase[at - 1] not in false for at in range(len(phrase))]
-        whole.append(tuple(word for at, word in enumerate(phrase) if at >= after and is_real[at]))
-    return whole
+        told.append(tuple(word for at, word in enumerate(phrase) if (at >= after or not whole) and is_real[at]))
+    if facet == "material" or not whole:
+        return told
+    tells = [bool(_colors().intersection(phrase)) for phrase in told]
+    first = tells.index(True) if True in tells else 0
+    return [phrase for at, phrase in enumerate(told) if not tells[at] or all(tells[first:at])]
+
+
+@cache
+def _colors() -> frozenset[str]:
+    named = [
+        *_file()["maybe_colors"],
+        *(word for broad, narrow in _file()["colors"].items() for word in (broad, *narrow)),
+    ]
+    return frozenset(normal(" ".join(named)))
 
 
 def says_another(texts: Iterable[str], said: str, facet: str) -> bool:
@@ -141,7 +156,7 @@ def says_another(texts: Iterable[str], said: str, facet: str) -> bool:
         return False
     texts = list(texts)
     anywhere = {word for text in texts for word in normal(text)}
-    named = {word for text in texts for phrase in _of_the_whole(text, facet) for word in phrase}
+    named = {word for text in texts for phrase in _told(text, facet) for word in phrase}
     groups = [set(normal(" ".join([broad, *narrow]))) for broad, narrow in _file()[f"{facet}s"].items()]
     own = set(normal(said)).union(*(group for group in groups if group & set(normal(said))))
     vague = normal(" ".join(_file()["maybe_colors" if facet == "color" else "imitation"]))

@@ -103,3 +103,54 @@ def test_words_say_what_they_say_and_no_more() -> None:
     assert says_another(["navy and beige"], "red", "color")
     assert not says_another(["crimson and navy"], "red", "color")
     assert not says_another(["ruby and navy"], "red", "color"), "it may be red"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "facet", "is_said"),
+    [
+        ("soft khaki suede upper, contrasting white soles", "white", "color", False),
+        ("A navy pack, complementing the vibrant yellow coat", "yellow", "color", False),
+        ("these classic black and white sneakers", "white", "color", True),
+        ("a vibrant red, white, and blue pattern", "blue", "color", True),
+        ("a table with wooden legs", "wooden", "material", False),
+        ("a sturdy wooden table with slender white legs", "wooden", "material", True),
+    ],
+)
+def test_the_colour_of_a_part_is_not_that_of_the_thing(text: str, said: str, facet: str, is_said: bool) -> None:
+    assert says(text, said, facet) is is_said
+    assert says(text, said, facet, whole=False)
+
+
+def test_a_rubber_sole_does_not_tell_what_the_shoe_is_of() -> None:
+    assert not says_another(["sneakers with rubber soles"], "leather", "material")
+    assert says_another(["canvas sneakers with rubber soles"], "leather", "material")
+
+
+def test_white_soles_make_no_white_sneaker_and_order_no_less_by_price(sample: Shop) -> None:
+    plan: dict[str, Any] = {"facets": {"color": ["white"], "type": ["sneakers"]}}
+    options = {each.name: each for each in found(sample, "white sneakers", **plan, sort="price_asc").options()}
+    signs = {badges(each)["color: white"] for each in options.values()}
+    assert signs == {"✓", "?"}, signs
+    prices = [option.price or 0 for option in options.values()]
+    assert prices == sorted(prices), "what may be white stands in its place"
+    best = found(sample, "white sneakers", **plan).options(0, 3)
+    assert [badges(each)["color: white"] for each in best] == ["✓"] * 3
+
+
+def test_dining_chairs_filed_under_tables_are_no_dining_table(sample: Shop) -> None:
+    options = found(sample, "dining table", facets={"type": ["dining table"]}).options()
+    assert not [each.name for each in options if "Chair" in each.name and badges(each)["dining table"] == "✓"]
+
+
+def test_a_wish_is_read_without_the_words_that_lead_to_it(sample: Shop) -> None:
+    planned = {"facets": {"type": ["speaker"], "feature": ["that is waterproof"]}}
+    best = found(sample, "speaker that is waterproof", **planned).options()[0]
+    assert badges(best) == {"speaker": "✓", "feature: waterproof": "✓"}
+
+
+def test_what_comes_nearest_is_of_the_nearest_kind(sample: Shop) -> None:
+    planned = {"facets": {"color": ["red"], "type": ["lipstick"]}, "price": {"max": 20}, "vertical": "health-beauty"}
+    findings = found(sample, "red lipstick under $20", **planned)
+    assert findings.found.nothing
+    assert findings.found.nearest[0] == "grooming"
+    assert {option.category for option in findings.options(0, 3)} == {"beauty, grooming"}
