@@ -4,7 +4,7 @@ Words only tell what they say: that a text does not name leather is no sign that
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ _END: Final = frozenset(
     "against ensuring pairs complements complementing while where as into at".split()
 )
 _LONGEST: Final = 9  # words of such a phrase
-_PHRASE: Final = re.compile(rf"[,.!?;:–—]|\b(?:{'|'.join(sorted(filter(str.isalpha, _END)))})\b")
+_PHRASE: Final = re.compile(rf"([,.!?;:–—]|\b(?:{'|'.join(sorted(filter(str.isalpha, _END)))})\b)")
 
 
 @cache
@@ -130,7 +130,7 @@ def _told(text: str, facet: str, *, whole: bool = True) -> list[Words]:
         return [normal(text)]
     false, parts = (frozenset(normal(" ".join(_file()[name]))) for name in ("imitation", "parts"))
     told = []
-    for phrase in filter(None, map(normal, _PHRASE.split(text.casefold()))):
+    for phrase in _phrases(text):
         after = max((at + 1 for at, word in enumerate(phrase) if word in parts), default=0)
         is_real = [facet == "color" or at == 0 or phrase[at - 1] not in false for at in range(len(phrase))]
         told.append(tuple(word for at, word in enumerate(phrase) if (at >= after or not whole) and is_real[at]))
@@ -139,6 +139,16 @@ def _told(text: str, facet: str, *, whole: bool = True) -> list[Words]:
     tells = [bool(_colors().intersection(phrase)) for phrase in told]
     first = tells.index(True) if True in tells else 0
     return [phrase for at, phrase in enumerate(told) if not tells[at] or all(tells[first:at])]
+
+
+def _phrases(text: str) -> Iterator[Words]:
+    """Yield the words of each phrase, and nothing between two that are no list ("red, white, and blue" is one)."""
+    pieces = ["", *_PHRASE.split(text.casefold())]
+    for sign, piece in zip(pieces[::2], pieces[1::2], strict=True):
+        if sign not in ("", ",", "and", "or"):
+            yield ()
+        if named := normal(piece):
+            yield named
 
 
 @cache
