@@ -5,7 +5,7 @@ sign that the thing has none. Where neither tells, nobody knows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from peakplan_client import wording
@@ -38,7 +38,7 @@ class Judged:
     met: tuple[Wish, ...] = ()
     unmet: tuple[Wish, ...] = ()
     unknown: tuple[Wish, ...] = ()
-    perhaps: int = 0  # of `unknown`, what words of the product name without saying it of the whole
+    perhaps: tuple[Wish, ...] = ()  # of `unknown`, what the product's words or field tell, and others against it
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -50,7 +50,7 @@ class Judged:
     @property
     def rank_of_sorted(self) -> tuple[int, int]:
         """The same where a field sorts: what is perhaps met stands in its place, too."""
-        return self.rank[0], self.rank[1] + self.perhaps
+        return replace(self, met=(*self.met, *self.perhaps), unknown=()).rank
 
 
 class Wishes:
@@ -76,7 +76,7 @@ def _judge(product: Product, wishes: Mapping[Wish, Test]) -> Judged:
     for wish, test in wishes.items():
         told[test(product)].append(wish)
     perhaps = told["perhaps"]
-    return Judged(tuple(told[True]), tuple(told[False]), (*perhaps, *told[None]), len(perhaps))
+    return Judged(tuple(told[True]), tuple(told[False]), (*perhaps, *told[None]), tuple(perhaps))
 
 
 def _all(conditions: Sequence[Filter]) -> Test:
@@ -144,18 +144,28 @@ class _Kind:
         thing, _, of = said.partition(" of ")
         self._wanted, self._of = normal(thing), normal(of)
         self._known = {normal(value) for value in self._facet.within(thing)} if self._facet.field else set()
+        joined = "".join(self._wanted)  # a bag may be a handbag
+        named = map(normal, self._facet.values or ())
+        self._categories = {
+            each for each in named if each and each[-1] not in wording.SEVERAL and not joined.endswith("".join(each))
+        }
 
-    def __call__(self, product: Product) -> bool | None:
+    def __call__(self, product: Product) -> Told:
         categories = {normal(str(value)) for value in _values(product, self._facet.field)}
-        if (named := self._categories_of_names(product)) and not categories & (named | wording.kinds_of(self._wanted)):
+        is_filed = bool(categories & wording.kinds_of(self._wanted))
+        named = self._categories_of_names(product)
+        if is_disputed := bool(named) and not categories & named:
             categories = named  # "Dining Chairs" are chairs, whatever they are filed under
         is_near = bool(categories & self._known)
-        for at in range(len(self._wanted)):
+        heads = (at for at in range(len(self._wanted)) if not wording.SEVERAL.issuperset(self._wanted[at:]))
+        for at in heads:
             if self._is_called(product, self._wanted[at:], categories, is_near=is_near):
                 rest = (*self._wanted[:at], *self._of)
                 if all(any(wording.says(text, word) for text in self._texts.all(product)) for word in rest):
                     return True
                 return False if self._is_another(product) else None
+        if is_filed and is_disputed:
+            return "perhaps"
         # A category of which only a part is called so: what the name says decides.
         return None if is_near and not self._is_another(product) else False
 
@@ -172,11 +182,9 @@ class _Kind:
 
     def _categories_of_names(self, product: Product) -> set[wording.Words]:
         """Return the categories whose own names end the product's; one that only counts ("set") is none."""
-        names = self._texts.names(product)
-        ending = (
-            kind for kind in map(normal, self._facet.values or ()) if any(wording.ends_a_name(n, kind) for n in names)
+        return self._categories.intersection(
+            end for name in self._texts.names(product) for end in wording.endings(name)
         )
-        return {kind for kind in ending if kind and kind[-1] not in wording.SEVERAL}
 
     def _is_another(self, product: Product) -> bool:
         """Tell whether the name ends in one of the mapping's names for something else: skate shoe, not running shoe."""
@@ -233,7 +241,7 @@ class _Exclusion:
             return False
         if self._kind is not None:
             is_it = self._kind(product)
-            return None if is_it is None else not is_it
+            return not is_it if isinstance(is_it, bool) else None
         # A field of another facet that has a value of this name tells nothing where the product has another one.
         if any(told and isinstance(each, NoneOf) and each.field == self._field for each, told in held):
             return True

@@ -17,7 +17,9 @@ Words = tuple[str, ...]
 _FILE: Final = Path(__file__).with_name("words.yaml")
 # In names: what comes after the first is no thing ("jacket with pin"), and the others only count ("drum set").
 _AFTER: Final = re.compile(r"[,:;(]|\s(?:with|for|in|featuring|by|from|-|–)\s")
-SEVERAL: Final = frozenset("set duo trio collection kit bundle pack ensemble assortment pair box".split())
+SEVERAL: Final = frozenset(
+    "set duo trio collection kit bundle pack ensemble assortment pair box medley bunch mix sampler".split()
+)
 # In descriptions: "this silver laptop" is one, "our laptop skin" is none. What ends such a phrase:
 _SELF: Final = frozenset(("this", "these", "our"))
 _TOKEN: Final = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[.!?;:–—]")
@@ -70,32 +72,33 @@ def narrower(facet: str, said: str) -> tuple[str, ...]:
 
 def ends_a_name(name: str, kind: Words) -> bool:
     """Tell whether a name says that the thing is of a kind: "Skate Shoe" is a shoe, "Guitar Wall Art" no guitar."""
+    return not kinds_of(kind).isdisjoint(endings(name))
+
+
+def endings(name: str) -> Iterator[Words]:
+    """Yield the words in which a name ends, also without what only counts and what it is of: each may say its kind."""
     first = _AFTER.split(name)[0]
-    return any(_ends(normal(each), kind) for each in (first, first.partition(" of ")[0]))
+    for each in dict.fromkeys((first, first.partition(" of ")[0])):
+        yield from _endings(normal(each))
+
+
+def _endings(name: Words) -> Iterator[Words]:
+    while name:
+        yield from (name[at:] for at in range(len(name)))
+        name = name[:-1] if name[-1] in SEVERAL else ()
 
 
 def begins_a_name(name: str, kind: Words) -> bool:
     """Tell whether the first of several things of a name is of a kind: "Shirt and Watch Set"."""
     first, both, _ = _AFTER.split(name)[0].partition(" and ")
-    return bool(both) and _ends(normal(first), kind)
-
-
-def _ends(name: Words, kind: Words) -> bool:
-    kinds = kinds_of(kind)
-    while name:
-        if any(each and name[-len(each) :] == each for each in kinds):
-            return True
-        if name[-1] not in SEVERAL:
-            return False
-        name = name[:-1]
-    return False
+    return bool(both) and not kinds_of(kind).isdisjoint(_endings(normal(first)))
 
 
 def calls_itself(text: str, kind: Words) -> bool:
     """Tell whether a description says of the thing that it is of a kind: "this sleek silver laptop"."""
     tokens = _TOKEN.findall(text.casefold())
     return any(
-        _ends(normal(" ".join(phrase)), kind)
+        not kinds_of(kind).isdisjoint(_endings(normal(" ".join(phrase))))
         for at, token in enumerate(tokens)
         if token in _SELF and (phrase := _phrase(tokens[at + 1 : at + 1 + _LONGEST]))
     )
@@ -128,12 +131,16 @@ def _told(text: str, facet: str, *, whole: bool = True) -> list[Words]:
     """
     if facet not in ("material", "color"):
         return [normal(text)]
-    false, parts = (frozenset(normal(" ".join(_file()[name]))) for name in ("imitation", "parts"))
-    told = []
-    for phrase in _phrases(text):
+    false, parts = _words_of("imitation"), _words_of("parts")
+    told: list[Words] = []
+    of_part = False
+    for phrase in reversed(list(_phrases(text))):
         after = max((at + 1 for at, word in enumerate(phrase) if word in parts), default=0)
+        # "Purple and yellow accents": what ends in a colour is of the part that its list ends with.
+        of_part = bool(after) or (of_part and bool(phrase) and phrase[-1] in _colors())
+        after = len(phrase) if of_part and not after else after
         is_real = [facet == "color" or at == 0 or phrase[at - 1] not in false for at in range(len(phrase))]
-        told.append(tuple(word for at, word in enumerate(phrase) if (at >= after or not whole) and is_real[at]))
+        told.insert(0, tuple(word for at, word in enumerate(phrase) if (at >= after or not whole) and is_real[at]))
     if facet == "material" or not whole:
         return told
     tells = [bool(_colors().intersection(phrase)) for phrase in told]
@@ -149,6 +156,11 @@ def _phrases(text: str) -> Iterator[Words]:
             yield ()
         if named := normal(piece):
             yield named
+
+
+@cache
+def _words_of(list_name: str) -> frozenset[str]:
+    return frozenset(normal(" ".join(_file()[list_name])))
 
 
 @cache

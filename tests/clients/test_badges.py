@@ -84,6 +84,8 @@ def test_two_things_that_there_are_take_turns(sample: Shop) -> None:
         ("Farmhouse Chic Chest of Drawers", "chest of drawers", True),
         ("Cozy Loveseat", "couch", True),
         ("Cozy Sofa", "loveseat", False),
+        ("Non-Stick Skillet", "frying pan", True),
+        ("Rainbow Carrot Medley", "carrot", True),
     ],
 )
 def test_a_name_says_what_a_thing_is_where_it_ends(name: str, kind: str, is_one: bool) -> None:
@@ -112,7 +114,8 @@ def test_words_say_what_they_say_and_no_more() -> None:
         ("A navy pack, complementing the vibrant yellow coat", "yellow", "color", False),
         ("these classic black and white sneakers", "white", "color", True),
         ("a vibrant red, white, and blue pattern", "blue", "color", True),
-        ("a table with wooden legs", "wooden", "material", False),
+        ("a black base with vibrant purple and yellow accents", "purple", "color", False),
+        ("this table, with wooden legs", "wooden", "material", False),
         ("a sturdy wooden table with slender white legs", "wooden", "material", True),
     ],
 )
@@ -154,3 +157,18 @@ def test_what_comes_nearest_is_of_the_nearest_kind(sample: Shop) -> None:
     assert findings.found.nothing
     assert findings.found.nearest[0] == "grooming"
     assert {option.category for option in findings.options(0, 3)} == {"beauty, grooming"}
+
+
+def test_a_backpack_filed_under_handbags_is_none_and_a_set_of_other_tools_no_set_of_wrenches(sample: Shop) -> None:
+    options = found(sample, "leather handbag", facets={"type": ["handbag"], "material": ["leather"]}).options()
+    assert {badges(each)["handbag"] for each in options if "Backpack" not in each.name} == {"✓"}
+    assert not [each.name for each in options if "Backpack" in each.name and badges(each)["handbag"] == "✓"]
+    for each in found(sample, "wrench set", facets={"type": ["wrench set"]}).options():
+        assert ("Wrench" in each.name) is (badges(each)["wrench set"] == "✓"), each.name
+
+
+def test_who_wants_no_wood_gets_nothing_wooden(sample: Shop) -> None:
+    planned = {"facets": {"type": ["chairs"]}, "exclude": {"material": ["wood"]}}
+    options = found(sample, "chairs not wood", **planned).options()
+    assert options
+    assert not [each.name for each in options if "wooden" in (each.name + each.snippet).lower()]
