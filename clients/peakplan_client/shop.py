@@ -236,31 +236,35 @@ class Shop:
         else:
             nothing = bool(translation.requests) and not any(translation.is_wanted(row) for row, _ in best)
         nearest = self._nearest(plan, best, timeout) if nothing else ()
-        if nearest and wishes.kinds:  # a red cupcake is no nearer to a red lipstick than other make-up is
-            best = sorted(judged, key=lambda pair: (-pair[1].rank[0], self._kind(pair[0]) not in nearest))[:limit]
+        if nearest and (
+            there := self._vertical(plan)
+        ):  # a red cupcake is no nearer to a red lipstick than other make-up
+            field, places = there
+            best = sorted(judged, key=lambda pair: (-pair[1].rank[0], str(pair[0].get(field)) not in places))[:limit]
         hits = tuple(self._hit(row) for row, _ in best)
         found = Found(hits, translation.notes, nothing, missing, nearest)
         return Findings(found, tuple(each for _, each in best))
 
-    def _kind(self, row: Row) -> str:
-        facet = self._mapping.facets.get(KIND)
-        return str(row[facet.field]) if facet and facet.field else ""
+    def _vertical(self, plan: Plan) -> tuple[str, Sequence[str]] | None:
+        """Return the field and the values of the plan's vertical, where the mapping has them."""
+        mapping = self._mapping.vertical
+        places = mapping.values.get(plan.vertical or "") if mapping else None
+        return (mapping.field, places) if mapping and places else None
 
     def _nearest(self, plan: Plan, best: Sequence[tuple[Row, Judged]], timeout: float) -> tuple[str, ...]:
         """Return the kinds of what may be the thing, else those that the shop has most of where the plan's vertical is.
 
         Without a vertical those of what shares a word.
         """
-        kind, vertical = self._mapping.facets.get(KIND), self._mapping.vertical
+        kind = self._mapping.facets.get(KIND)
         if kind is None or kind.field is None:
             return ()
-        found = Counter(self._kind(row) for row, _ in best)
-        if perhaps := Counter(self._kind(row) for row, judged in best if judged.rank[0] == 0):
+        found = Counter(str(row[kind.field]) for row, _ in best)
+        if perhaps := Counter(str(row[kind.field]) for row, judged in best if judged.rank[0] == 0):
             return tuple(name for name, _ in perhaps.most_common(_NEAREST))
-        places = vertical.values.get(plan.vertical or "", []) if vertical else []
-        if vertical and places:
-            there = self._products.most_of(kind.field, vertical.field, places, self._mapping.index, timeout)
-            return tuple(dict.fromkeys([*(held for held in there if held in found), *there]))[:_NEAREST]
+        if there := self._vertical(plan):
+            most = self._products.most_of(kind.field, *there, self._mapping.index, timeout)
+            return tuple(dict.fromkeys([*(held for held in most if held in found), *most]))[:_NEAREST]
         return tuple(name for name, _ in found.most_common(_NEAREST))
 
     def _run(

@@ -144,11 +144,11 @@ class _Kind:
         thing, _, of = said.partition(" of ")
         self._wanted, self._of = normal(thing), normal(of)
         self._known = {normal(value) for value in self._facet.within(thing)} if self._facet.field else set()
-        joined = "".join(self._wanted)  # a bag may be a handbag
-        named = map(normal, self._facet.values or ())
+        wanted = tuple("".join(each) for each in (self._wanted, *self._known))
+        named = (each for each in map(normal, self._facet.values or ()) if each and each[-1] not in wording.SEVERAL)
         self._categories = {
-            each for each in named if each and each[-1] not in wording.SEVERAL and not joined.endswith("".join(each))
-        }
+            each for each in named if not any(name.endswith("".join(each)) for name in wanted)
+        }  # a handbag is a bag
 
     def __call__(self, product: Product) -> Told:
         categories = {normal(str(value)) for value in _values(product, self._facet.field)}
