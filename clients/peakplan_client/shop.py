@@ -225,9 +225,8 @@ class Shop:
         order = self._mapping.sort.get(plan.sort)
         if order is not None and order.field is not None:
             judged = _sorted(judged, order.field, falling=order.order == "desc")
-            judged.sort(key=lambda pair: pair[1].rank_of_sorted, reverse=True)  # stable
-        else:
-            judged.sort(key=lambda pair: pair[1].rank, reverse=True)
+        is_sorted = order is not None and order.field is not None
+        judged.sort(key=lambda pair: pair[1].rank_of_sorted if is_sorted else pair[1].rank, reverse=True)  # stable
         best = judged[:limit]
         met = {wish.says for _, each in best for wish in each.met if wish.kind == "kind"}
         missing = tuple(said for said in wishes.kinds if said not in met)
@@ -235,36 +234,26 @@ class Shop:
             nothing = len(missing) == len(wishes.kinds)
         else:
             nothing = bool(translation.requests) and not any(translation.is_wanted(row) for row, _ in best)
-        nearest = self._nearest(plan, best, timeout) if nothing else ()
-        if nearest and (
-            there := self._vertical(plan)
-        ):  # a red cupcake is no nearer to a red lipstick than other make-up
-            field, places = there
-            best = sorted(judged, key=lambda pair: (-pair[1].rank[0], str(pair[0].get(field)) not in places))[:limit]
         hits = tuple(self._hit(row) for row, _ in best)
+        nearest = self._nearest(plan, best, timeout) if nothing else ()
         found = Found(hits, translation.notes, nothing, missing, nearest)
         return Findings(found, tuple(each for _, each in best))
-
-    def _vertical(self, plan: Plan) -> tuple[str, Sequence[str]] | None:
-        """Return the field and the values of the plan's vertical, where the mapping has them."""
-        mapping = self._mapping.vertical
-        places = mapping.values.get(plan.vertical or "") if mapping else None
-        return (mapping.field, places) if mapping and places else None
 
     def _nearest(self, plan: Plan, best: Sequence[tuple[Row, Judged]], timeout: float) -> tuple[str, ...]:
         """Return the kinds of what may be the thing, else those that the shop has most of where the plan's vertical is.
 
         Without a vertical those of what shares a word.
         """
-        kind = self._mapping.facets.get(KIND)
+        kind, vertical = self._mapping.facets.get(KIND), self._mapping.vertical
         if kind is None or kind.field is None:
             return ()
         found = Counter(str(row[kind.field]) for row, _ in best)
         if perhaps := Counter(str(row[kind.field]) for row, judged in best if judged.rank[0] == 0):
             return tuple(name for name, _ in perhaps.most_common(_NEAREST))
-        if there := self._vertical(plan):
-            most = self._products.most_of(kind.field, *there, self._mapping.index, timeout)
-            return tuple(dict.fromkeys([*(held for held in most if held in found), *most]))[:_NEAREST]
+        places = vertical.values.get(plan.vertical or "", []) if vertical else []
+        if vertical and places:
+            there = self._products.most_of(kind.field, vertical.field, places, self._mapping.index, timeout)
+            return tuple(dict.fromkeys([*(held for held in there if held in found), *there]))[:_NEAREST]
         return tuple(name for name, _ in found.most_common(_NEAREST))
 
     def _run(

@@ -151,14 +151,6 @@ def test_a_wish_is_read_without_the_words_that_lead_to_it(sample: Shop) -> None:
     assert badges(best) == {"speaker": "✓", "feature: waterproof": "✓"}
 
 
-def test_what_comes_nearest_is_of_the_nearest_kind(sample: Shop) -> None:
-    planned = {"facets": {"color": ["red"], "type": ["lipstick"]}, "price": {"max": 20}, "vertical": "health-beauty"}
-    findings = found(sample, "red lipstick under $20", **planned)
-    assert findings.found.nothing
-    assert findings.found.nearest[0] == "grooming"
-    assert {option.category for option in findings.options(0, 3)} == {"beauty, grooming"}
-
-
 def test_a_backpack_filed_under_handbags_is_none_and_a_set_of_other_tools_no_set_of_wrenches(sample: Shop) -> None:
     options = found(sample, "leather handbag", facets={"type": ["handbag"], "material": ["leather"]}).options()
     assert {badges(each)["handbag"] for each in options if "Backpack" not in each.name} == {"✓"}

@@ -1,9 +1,8 @@
-// Translates what it is given: [{plan, mapping, engine, question, limit}] on standard input, translations on standard output.
+// Prints the translations of a file's cases: [{plan, mapping, engine, question, limit}].
 
-import { text } from "node:stream/consumers";
+import { readFile } from "node:fs/promises";
+import { translate } from "@peakplan/client";
 
-const { translate } = await import(process.argv[2] ?? "@peakplan/client");
-const cases = JSON.parse(await text(process.stdin));
-process.stdout.write(
-  JSON.stringify(cases.map(({ plan, mapping, engine, question, limit }) => translate(plan, mapping, engine, question, { limit }))),
-);
+const cases = JSON.parse(await readFile(process.argv[2], "utf8"));
+const translated = cases.map(({ plan, mapping, engine, question, limit }) => translate(plan, mapping, engine, question, { limit }));
+process.stdout.write(JSON.stringify(translated));
