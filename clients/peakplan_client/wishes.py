@@ -50,7 +50,8 @@ class Judged:
     @property
     def rank_of_sorted(self) -> tuple[int, int]:
         """The same where a field sorts: what is perhaps met stands in its place, too."""
-        return replace(self, met=(*self.met, *self.perhaps), unknown=()).rank
+        unknown = tuple(wish for wish in self.unknown if wish not in self.perhaps)
+        return replace(self, met=(*self.met, *self.perhaps), unknown=unknown).rank
 
 
 class Wishes:

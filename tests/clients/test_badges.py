@@ -164,3 +164,9 @@ def test_who_wants_no_wood_gets_nothing_wooden(sample: Shop) -> None:
     options = found(sample, "chairs not wood", **planned).options()
     assert options
     assert not [each.name for each in options if "wooden" in (each.name + each.snippet).lower()]
+
+
+def test_what_may_be_the_thing_comes_before_what_is_another_where_a_price_sorts(sample: Shop) -> None:
+    options = found(sample, "cheap pub hammers", facets={"type": ["pub hammers"]}, sort="price_asc").options()
+    assert badges(options[0])["pub hammers"] == "?"
+    assert "Hammer" in options[0].name
