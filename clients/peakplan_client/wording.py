@@ -15,28 +15,23 @@ from peakplan_client.mapping import normal
 
 Words = tuple[str, ...]
 _FILE: Final = Path(__file__).with_name("words.yaml")
-# In names: what comes after the first is no thing ("jacket with pin"), and the others only count ("drum set").
+# In names: what comes after is no thing ("jacket with pin").
 _AFTER: Final = re.compile(r"[,:;(]|\s(?:with|for|in|featuring|by|from|-|–)\s")
-SEVERAL: Final = frozenset(
-    "set duo trio collection kit bundle pack ensemble assortment pair box medley bunch mix sampler".split()
-)
-# In descriptions: "this silver laptop" is one, "our laptop skin" is none. What ends such a phrase:
+# In descriptions: "this silver laptop" is one, "our laptop skin" is none.
 _SELF: Final = frozenset(("this", "these", "our"))
 _TOKEN: Final = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[.!?;:–—]")
-_END: Final = frozenset(
-    ". ! ? ; : – — with for of and or from in on to by that which will can is are has have features feature featuring "
-    "offers offer boasts boast combines combine brings bring adds add exudes exude showcases showcase blends blend "
-    "evokes delivers captures comes come makes make provides provide effortlessly perfectly perfect ideal stands stand "
-    "against ensuring pairs complements complementing while where as into at".split()
-)
 _LONGEST: Final = 9  # words of such a phrase
-_PHRASE: Final = re.compile(rf"([,.!?;:–—]|\b(?:{'|'.join(sorted(filter(str.isalpha, _END)))})\b)")
 
 
 @cache
 def _file() -> Mapping[str, Any]:
     loaded: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
     return loaded
+
+
+SEVERAL: Final = frozenset(_file()["several"])
+_ENDS: Final = frozenset(_file()["ends"])
+_PHRASE: Final = re.compile(rf"([,.!?;:–—]|\b(?:{'|'.join(sorted(_ENDS))})\b)")
 
 
 def kind_groups() -> list[tuple[list[str], list[str]]]:
@@ -106,7 +101,7 @@ def calls_itself(text: str, kind: Words) -> bool:
 
 def _phrase(tokens: Sequence[str]) -> list[str]:
     """Return the words up to the first that ends a phrase, and none where no word does."""
-    end = next((at for at, token in enumerate(tokens) if token in _END), None)
+    end = next((at for at, token in enumerate(tokens) if token in _ENDS or not token[0].isalnum()), None)
     return list(tokens[:end]) if end is not None else []
 
 
