@@ -225,7 +225,8 @@ class Shop:
         order = self._mapping.sort.get(plan.sort)
         if order is not None and order.field is not None:
             judged = _sorted(judged, order.field, falling=order.order == "desc")
-        judged.sort(key=lambda pair: pair[1].rank, reverse=True)  # stable: equals stay as the search has them
+        is_sorted = order is not None and order.field is not None
+        judged.sort(key=lambda pair: pair[1].rank_of_sorted if is_sorted else pair[1].rank, reverse=True)  # stable
         best = judged[:limit]
         met = {wish.says for _, each in best for wish in each.met if wish.kind == "kind"}
         missing = tuple(said for said in wishes.kinds if said not in met)

@@ -1,10 +1,12 @@
 """`translate(plan, mapping, engine, question)`: a plan as what one engine's API takes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from peakplan_client.engines import algolia, meilisearch, opensearch, postgresql, solr, sqlite, typesense, vespa
+from peakplan_client.engines.paging import paged
 from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.plan import Plan
 from peakplan_client.search import Wanted
@@ -53,9 +55,21 @@ class Translation:
 
 
 def translate(
-    plan: Plan, mapping: CatalogueMapping, engine: Engine, question: str = "", *, limit: int = LIMIT
+    plan: Plan,
+    mapping: CatalogueMapping,
+    engine: Engine,
+    question: str = "",
+    *,
+    limit: int = LIMIT,
+    offset: int = 0,
+    counts: Sequence[str] = (),
+    group: str | None = None,
 ) -> Translation:
-    """Return the requests for an engine. `question` is what the shopper wrote; any of its words may match."""
+    """Return the requests for an engine. `question` is what the shopper wrote; any of its words may match.
+
+    `offset` skips hits, `counts` are fields whose values are counted, and of products with the same value of the field
+    `group` (variants) only the best is found; a note says where an engine has no such thing.
+    """
     if engine not in _REQUESTS:
         raise ValueError(f"there is no engine {engine!r}; one of {', '.join(_REQUESTS)}")
     wanted = searches(plan, mapping, question)
@@ -65,4 +79,6 @@ def translate(
         notes[text] = None
 
     requests = tuple(_REQUESTS[engine](search, mapping, limit=limit, note=note) for search in wanted.searches)
+    page = partial(paged, engine, index=mapping.index, offset=offset, counts=counts, group=group, note=note)
+    requests = tuple(map(page, requests)) if offset or counts or group else requests
     return Translation(requests, tuple(notes), tuple(search.kinds for search in wanted.searches if search.kinds))

@@ -5,7 +5,7 @@ sign that the thing has none. Where neither tells, nobody knows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from peakplan_client import wording
@@ -17,8 +17,10 @@ from peakplan_client.searching import searches
 
 Sort = Literal["kind", "facet", "price", "rating", "offer", "exclusion"]
 Product = Mapping[str, Any]
-Test = Callable[[Product], bool | None]  # None: nothing tells
+Told = bool | Literal["perhaps"] | None  # perhaps: words name it, of a part of the product or of what is beside it
+Test = Callable[[Product], Told]  # None: nothing tells
 _ANY = "x"  # a query, without which nothing is searched
+_BESIDE = frozenset("a an the that which is are made of in with for from".split())  # words that lead to what is wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Judged:
     met: tuple[Wish, ...] = ()
     unmet: tuple[Wish, ...] = ()
     unknown: tuple[Wish, ...] = ()
+    perhaps: tuple[Wish, ...] = ()  # of `unknown`, what the product's words or field tell, and others against it
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -43,6 +46,12 @@ class Judged:
         kinds = [1 for wish in self.met if wish.kind == "kind"] or [0 for wish in self.unknown if wish.kind == "kind"]
         others = sum(wish.kind != "kind" for wish in self.met) - sum(wish.kind != "kind" for wish in self.unmet)
         return kinds[0] if kinds else -1, others
+
+    @property
+    def rank_of_sorted(self) -> tuple[int, int]:
+        """The same where a field sorts: what is perhaps met stands in its place, too."""
+        unknown = tuple(wish for wish in self.unknown if wish not in self.perhaps)
+        return replace(self, met=(*self.met, *self.perhaps), unknown=unknown).rank
 
 
 class Wishes:
@@ -64,10 +73,11 @@ class Wishes:
 
 
 def _judge(product: Product, wishes: Mapping[Wish, Test]) -> Judged:
-    told: dict[bool | None, list[Wish]] = {True: [], False: [], None: []}
+    told: dict[Told, list[Wish]] = {True: [], False: [], None: [], "perhaps": []}
     for wish, test in wishes.items():
         told[test(product)].append(wish)
-    return Judged(tuple(told[True]), tuple(told[False]), tuple(told[None]))
+    perhaps = told["perhaps"]
+    return Judged(tuple(told[True]), tuple(told[False]), (*perhaps, *told[None]), tuple(perhaps))
 
 
 def _all(conditions: Sequence[Filter]) -> Test:
@@ -135,16 +145,28 @@ class _Kind:
         thing, _, of = said.partition(" of ")
         self._wanted, self._of = normal(thing), normal(of)
         self._known = {normal(value) for value in self._facet.within(thing)} if self._facet.field else set()
+        wanted = tuple("".join(each) for each in (self._wanted, *self._known))
+        named = (each for each in map(normal, self._facet.values or ()) if each and each[-1] not in wording.SEVERAL)
+        self._categories = {
+            each for each in named if not any(name.endswith("".join(each)) for name in wanted)
+        }  # a handbag is a bag
 
-    def __call__(self, product: Product) -> bool | None:
+    def __call__(self, product: Product) -> Told:
         categories = {normal(str(value)) for value in _values(product, self._facet.field)}
+        is_filed = bool(categories & wording.kinds_of(self._wanted))
+        named = self._categories_of_names(product)
+        if is_disputed := bool(named) and not categories & named:
+            categories = named  # "Dining Chairs" are chairs, whatever they are filed under
         is_near = bool(categories & self._known)
-        for at in range(len(self._wanted)):
+        heads = (at for at in range(len(self._wanted)) if not wording.SEVERAL.issuperset(self._wanted[at:]))
+        for at in heads:
             if self._is_called(product, self._wanted[at:], categories, is_near=is_near):
                 rest = (*self._wanted[:at], *self._of)
                 if all(any(wording.says(text, word) for text in self._texts.all(product)) for word in rest):
                     return True
                 return False if self._is_another(product) else None
+        if is_filed and is_disputed:
+            return "perhaps"
         # A category of which only a part is called so: what the name says decides.
         return None if is_near and not self._is_another(product) else False
 
@@ -158,6 +180,12 @@ class _Kind:
             return True
         descriptions = self._texts.descriptions(product) if is_near or not self._known else []
         return any(wording.calls_itself(text, kind) for text in descriptions)
+
+    def _categories_of_names(self, product: Product) -> set[wording.Words]:
+        """Return the categories whose own names end the product's; one that only counts ("set") is none."""
+        return self._categories.intersection(
+            end for name in self._texts.names(product) for end in wording.endings(name)
+        )
 
     def _is_another(self, product: Product) -> bool:
         """Tell whether the name ends in one of the mapping's names for something else: skate shoe, not running shoe."""
@@ -180,21 +208,22 @@ class _Facet:
         self._field = found.field if found else None
         self._known = {normal(value) for value in found.within(said)} if found and found.field else set()
 
-    def __call__(self, product: Product) -> bool | None:
+    def __call__(self, product: Product) -> Told:
         if self._known:
             held = {normal(str(value)) for value in _values(product, self._field)}
             if held:
                 return bool(held & self._known)
         names, descriptions = self._texts.names(product), self._texts.descriptions(product)
-        if any(wording.says(text, self._said, self._facet) for text in names):
+        is_otherwise_named = wording.says_another(names, self._said, self._facet)
+        if self._says(names) or (self._says(descriptions) and not is_otherwise_named):
             return True
-        if any(wording.says(text, self._said, self._facet) for text in descriptions):
-            return None if wording.says_another(names, self._said, self._facet) else True
-        return (
-            False
-            if self._facet == "color" and wording.says_another([*names, *descriptions], self._said, "color")
-            else None
-        )
+        if self._says([*names, *descriptions], whole=False):
+            return None if is_otherwise_named else "perhaps"
+        is_another = self._facet == "color" and wording.says_another([*names, *descriptions], self._said, "color")
+        return False if is_another else None
+
+    def _says(self, texts: Sequence[str], *, whole: bool = True) -> bool:
+        return any(wording.says(text, self._said, self._facet, whole=whole) for text in texts)
 
 
 class _Exclusion:
@@ -213,7 +242,7 @@ class _Exclusion:
             return False
         if self._kind is not None:
             is_it = self._kind(product)
-            return None if is_it is None else not is_it
+            return not is_it if isinstance(is_it, bool) else None
         # A field of another facet that has a value of this name tells nothing where the product has another one.
         if any(told and isinstance(each, NoneOf) and each.field == self._field for each, told in held):
             return True
@@ -232,7 +261,7 @@ def _of_plan(plan: Plan, mapping: CatalogueMapping) -> Iterator[tuple[Wish, Test
 
 def _of_part(part: Part, mapping: CatalogueMapping) -> Iterator[tuple[Wish, Test]]:
     for facet, values in part.facets.items():
-        for said in filter(words, values):
+        for said in filter(words, map(_bare, values)):
             if facet == KIND:
                 yield Wish("kind", said), _Kind(said, mapping)
             else:
@@ -241,8 +270,15 @@ def _of_part(part: Part, mapping: CatalogueMapping) -> Iterator[tuple[Wish, Test
         found = _search(Plan(price=part.price, queries=[_ANY]), mapping).filters
         yield Wish("price", _amounts(part.price)), _all(found)
     for facet, values in part.exclude.items():
-        for said in filter(words, values):
+        for said in filter(words, map(_bare, values)):
             yield Wish("exclusion", f"not {said}"), _Exclusion(facet, said, mapping)
+
+
+def _bare(said: str) -> str:
+    """Return a wish without the words that lead to it: "waterproof" of "that is waterproof"."""
+    parts = said.split()
+    first = next((at for at, word in enumerate(parts) if word.casefold() not in _BESIDE), 0)
+    return " ".join(parts[first:])
 
 
 def _search(plan: Plan, mapping: CatalogueMapping) -> Search:

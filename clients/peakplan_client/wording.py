@@ -15,17 +15,11 @@ from peakplan_client.mapping import normal
 
 Words = tuple[str, ...]
 _FILE: Final = Path(__file__).with_name("words.yaml")
-# In names: what comes after the first is no thing ("jacket with pin"), and the others only count ("drum set").
+# In names: what comes after is no thing ("jacket with pin").
 _AFTER: Final = re.compile(r"[,:;(]|\s(?:with|for|in|featuring|by|from|-|–)\s")
-_SEVERAL: Final = frozenset("set duo trio collection kit bundle pack ensemble assortment pair box".split())
-# In descriptions: "this silver laptop" is one, "our laptop skin" is none. What ends such a phrase:
+# In descriptions: "this silver laptop" is one, "our laptop skin" is none.
 _SELF: Final = frozenset(("this", "these", "our"))
 _TOKEN: Final = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*|[.!?;:–—]")
-_END: Final = frozenset(
-    ". ! ? ; : – — with for of and or from in on to by that which will can is are has have features feature featuring "
-    "offers offer boasts boast combines combine brings bring adds add exudes exude showcases showcase blends blend "
-    "evokes delivers captures comes come makes make provides provide effortlessly perfectly perfect ideal".split()
-)
 _LONGEST: Final = 9  # words of such a phrase
 
 
@@ -33,6 +27,11 @@ _LONGEST: Final = 9  # words of such a phrase
 def _file() -> Mapping[str, Any]:
     loaded: Mapping[str, Any] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
     return loaded
+
+
+SEVERAL: Final = frozenset(_file()["several"])
+_ENDS: Final = frozenset(_file()["ends"])
+_PHRASE: Final = re.compile(rf"([,.!?;:–—]|\b(?:{'|'.join(sorted(_ENDS))})\b)")
 
 
 def kind_groups() -> list[tuple[list[str], list[str]]]:
@@ -68,32 +67,33 @@ def narrower(facet: str, said: str) -> tuple[str, ...]:
 
 def ends_a_name(name: str, kind: Words) -> bool:
     """Tell whether a name says that the thing is of a kind: "Skate Shoe" is a shoe, "Guitar Wall Art" no guitar."""
+    return not kinds_of(kind).isdisjoint(endings(name))
+
+
+def endings(name: str) -> Iterator[Words]:
+    """Yield the words in which a name ends, also without what only counts and what it is of: each may say its kind."""
     first = _AFTER.split(name)[0]
-    return any(_ends(normal(each), kind) for each in (first, first.partition(" of ")[0]))
+    for each in dict.fromkeys((first, first.partition(" of ")[0])):
+        yield from _endings(normal(each))
+
+
+def _endings(name: Words) -> Iterator[Words]:
+    while name:
+        yield from (name[at:] for at in range(len(name)))
+        name = name[:-1] if name[-1] in SEVERAL else ()
 
 
 def begins_a_name(name: str, kind: Words) -> bool:
     """Tell whether the first of several things of a name is of a kind: "Shirt and Watch Set"."""
     first, both, _ = _AFTER.split(name)[0].partition(" and ")
-    return bool(both) and _ends(normal(first), kind)
-
-
-def _ends(name: Words, kind: Words) -> bool:
-    kinds = kinds_of(kind)
-    while name:
-        if any(each and name[-len(each) :] == each for each in kinds):
-            return True
-        if name[-1] not in _SEVERAL:
-            return False
-        name = name[:-1]
-    return False
+    return bool(both) and not kinds_of(kind).isdisjoint(_endings(normal(first)))
 
 
 def calls_itself(text: str, kind: Words) -> bool:
     """Tell whether a description says of the thing that it is of a kind: "this sleek silver laptop"."""
     tokens = _TOKEN.findall(text.casefold())
     return any(
-        _ends(normal(" ".join(phrase)), kind)
+        not kinds_of(kind).isdisjoint(_endings(normal(" ".join(phrase))))
         for at, token in enumerate(tokens)
         if token in _SELF and (phrase := _phrase(tokens[at + 1 : at + 1 + _LONGEST]))
     )
@@ -101,31 +101,80 @@ def calls_itself(text: str, kind: Words) -> bool:
 
 def _phrase(tokens: Sequence[str]) -> list[str]:
     """Return the words up to the first that ends a phrase, and none where no word does."""
-    end = next((at for at, token in enumerate(tokens) if token in _END), None)
+    end = next((at for at, token in enumerate(tokens) if token in _ENDS or not token[0].isalnum()), None)
     return list(tokens[:end]) if end is not None else []
 
 
-def says(text: str, said: str, facet: str = "") -> bool:
-    """Tell whether a text has words, or words for one of it, side by side; faux leather is no leather."""
-    named = normal(text)
-    false = frozenset(_file()["imitation"]) if facet == "material" else frozenset()
-    return any(
-        at == 0 or named[at - 1] not in false
-        for name in (said, *narrower(facet, said))
-        for at in _places(named, normal(name))
-    )
+def says(text: str, said: str, facet: str = "", *, whole: bool = True) -> bool:
+    """Tell whether a text has words, or words for one of it, side by side; faux leather is no leather.
+
+    A colour or a material is said of the `whole`: a shoe with white soles is not therefore white.
+    """
+    names = [normal(name) for name in (said, *narrower(facet, said))]
+    return any(_has(named, name) for named in _told(text, facet, whole=whole) for name in names)
 
 
-def _places(text: Words, phrase: Words) -> Iterator[int]:
-    return (at for at in range(len(text) - len(phrase) + 1) if phrase and text[at : at + len(phrase)] == phrase)
+def _has(text: Words, phrase: Words) -> bool:
+    return bool(phrase) and any(text[at : at + len(phrase)] == phrase for at in range(len(text)))
+
+
+def _told(text: str, facet: str, *, whole: bool = True) -> list[Words]:
+    """Return a text's words; of those for a colour or a material what is said of the `whole`, by phrase.
+
+    What stands before a part ("contrasting white soles") is said of that part, and one word after "faux" of nothing. Of
+    colours those that come first: a "navy backpack, complementing the vibrant yellow coat" is not yellow.
+    """
+    if facet not in ("material", "color"):
+        return [normal(text)]
+    false, parts = _words_of("imitation"), _words_of("parts")
+    told: list[Words] = []
+    of_part = False
+    for phrase in reversed(list(_phrases(text))):
+        after = max((at + 1 for at, word in enumerate(phrase) if word in parts), default=0)
+        # "Purple and yellow accents": what ends in a colour is of the part that its list ends with.
+        of_part = bool(after) or (of_part and bool(phrase) and phrase[-1] in _colors())
+        after = len(phrase) if of_part and not after else after
+        is_real = [facet == "color" or at == 0 or phrase[at - 1] not in false for at in range(len(phrase))]
+        told.insert(0, tuple(word for at, word in enumerate(phrase) if (at >= after or not whole) and is_real[at]))
+    if facet == "material" or not whole:
+        return told
+    tells = [bool(_colors().intersection(phrase)) for phrase in told]
+    first = tells.index(True) if True in tells else 0
+    return [phrase for at, phrase in enumerate(told) if not tells[at] or all(tells[first:at])]
+
+
+def _phrases(text: str) -> Iterator[Words]:
+    """Yield the words of each phrase, and nothing between two that are no list ("red, white, and blue" is one)."""
+    pieces = ["", *_PHRASE.split(text.casefold())]
+    for sign, piece in zip(pieces[::2], pieces[1::2], strict=True):
+        if sign not in ("", ",", "and", "or"):
+            yield ()
+        if named := normal(piece):
+            yield named
+
+
+@cache
+def _words_of(list_name: str) -> frozenset[str]:
+    return frozenset(normal(" ".join(_file()[list_name])))
+
+
+@cache
+def _colors() -> frozenset[str]:
+    named = [
+        *_file()["maybe_colors"],
+        *(word for broad, narrow in _file()["colors"].items() for word in (broad, *narrow)),
+    ]
+    return frozenset(normal(" ".join(named)))
 
 
 def says_another(texts: Iterable[str], said: str, facet: str) -> bool:
     """Tell whether texts name a material or a colour, and nothing that may be the one that was said."""
     if facet not in ("material", "color"):
         return False
-    named = {word for text in texts for word in normal(text)}
+    texts = list(texts)
+    anywhere = {word for text in texts for word in normal(text)}
+    named = {word for text in texts for phrase in _told(text, facet) for word in phrase}
     groups = [set(normal(" ".join([broad, *narrow]))) for broad, narrow in _file()[f"{facet}s"].items()]
     own = set(normal(said)).union(*(group for group in groups if group & set(normal(said))))
     vague = normal(" ".join(_file()["maybe_colors" if facet == "color" else "imitation"]))
-    return not named & own.union(vague) and any(named & group for group in groups)
+    return not anywhere & own.union(vague) and any(named & group for group in groups)

@@ -9,38 +9,39 @@ from pathlib import Path
 from typing import Any
 
 COLUMNS, UNIT = 24, 0.72  # of the grid; inches that one unit is wide
+_IN_WORDS = ("text", "alarm")  # the types of widgets that are no graphs
 INK, GRID, SURFACE = "#16191f", "#d5dbdb", "#ffffff"
 _COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22")
 Curves = Mapping[str, tuple[Sequence[float | None], bool]]
 
 
 def draw(widgets: Sequence[Mapping[str, Any]], curves: Sequence[Curves], file: Path) -> None:
-    """Write the picture of a board as PNG."""
+    """Write the picture of a board as PNG; what a rehearsal has no data of is left out, and rows move up."""
     from matplotlib.figure import Figure
 
-    height = max(widget["y"] + widget["height"] for widget in widgets)
+    shown = [(each, drawn) for each, drawn in zip(widgets, curves, strict=True) if drawn or each["type"] in _IN_WORDS]
+    heights = {y: max(each["height"] for each, _ in shown if each["y"] == y) for y in {each["y"] for each, _ in shown}}
+    height = sum(heights.values())
     figure = Figure(figsize=(COLUMNS * UNIT, height * UNIT * 0.8), facecolor="#f2f3f3")
-    for widget, drawn in zip(widgets, curves, strict=True):
-        left, top = widget["x"] / COLUMNS, 1 - widget["y"] / height
+    for widget, drawn in shown:
+        left, top = widget["x"] / COLUMNS, 1 - sum(heights[y] for y in heights if y < widget["y"]) / height
         place = (left + 0.03, top - (widget["height"] - 0.9) / height)
         size = (widget["width"] / COLUMNS - 0.055, (widget["height"] - 2.1) / height)
-        if widget["type"] == "metric":
-            _graph(figure.add_axes((*place, *size)), widget["properties"], drawn)
-        else:
+        if widget["type"] in _IN_WORDS:
             _words(figure, widget, left + 0.008, top - 0.35 / height)
+        else:
+            _graph(figure.add_axes((*place, *size)), widget["properties"], drawn)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=80)
 
 
 def _words(figure: Any, widget: Mapping[str, Any], x: float, y: float) -> None:
-    """Write what is no graph: text, the alarms' names, or that a table comes from the hosts' logs."""
+    """Write what is no graph: text, or the number of the alarms."""
     properties = widget["properties"]
     if widget["type"] == "text":
         said = re.sub(r"[#*`]", "", properties["markdown"]).strip()
-    elif widget["type"] == "alarm":
-        said = f"{properties['title']}: those of {len(properties['alarms'])} that are in ALARM, the latest first"
     else:
-        said = f"{properties['title']} (from the hosts' logs, which a rehearsal has none of)"
+        said = f"{properties['title']}: those of {len(properties['alarms'])} that are in ALARM, the latest first"
     figure.text(x, y, said, color=INK, fontsize=10, va="top")
 
 
@@ -48,11 +49,6 @@ def _graph(axes: Any, properties: Mapping[str, Any], curves: Curves) -> None:
     axes.set_facecolor(SURFACE)
     axes.set_title(properties["title"], fontsize=10, loc="left", color=INK)
     axes.tick_params(labelsize=7, colors=INK)
-    if not curves:
-        axes.text(0.5, 0.5, "not in the rehearsal", ha="center", va="center", color="#879196", transform=axes.transAxes)
-        axes.set_xticks([])
-        axes.set_yticks([])
-        return
     if properties["view"] == "singleValue":
         (values, _) = next(iter(curves.values()))
         known = [value for value in values if value is not None]

@@ -247,11 +247,13 @@ def test_three_options_say_what_they_meet_and_how_long_they_took(visit: Visit) -
 
 
 def test_what_the_shop_has_not_got_stands_above_what_comes_near(visit: Visit) -> None:
-    lacking = {"nothing": True, "missing": ["running shoes"]}
+    lacking = {"nothing": True, "missing": ["running shoes"], "nearest": ["sneaker"]}
     visit.answer_with(options={**ANSWERS["options"], **lacking})
     visit.ask(ANSWERS["query"])
     expect(visit.page.locator("#options-title")).to_have_text("Not found: running shoes")
-    expect(visit.options.locator(".nothing")).to_contain_text("They come nearest.")
+    expect(visit.options.locator(".nothing")).to_have_text(
+        "None of these says that it is what was asked for. The nearest that this shop has: sneaker."
+    )
     visit.answer_with(options={**ANSWERS["options"], "missing": ["sleeping bag"]})
     visit.ask("a tent and a sleeping bag")
     expect(visit.options.locator(".nothing")).to_have_text("Not found: sleeping bag")

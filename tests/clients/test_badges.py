@@ -84,6 +84,8 @@ def test_two_things_that_there_are_take_turns(sample: Shop) -> None:
         ("Farmhouse Chic Chest of Drawers", "chest of drawers", True),
         ("Cozy Loveseat", "couch", True),
         ("Cozy Sofa", "loveseat", False),
+        ("Non-Stick Skillet", "frying pan", True),
+        ("Rainbow Carrot Medley", "carrot", True),
     ],
 )
 def test_a_name_says_what_a_thing_is_where_it_ends(name: str, kind: str, is_one: bool) -> None:
@@ -103,3 +105,68 @@ def test_words_say_what_they_say_and_no_more() -> None:
     assert says_another(["navy and beige"], "red", "color")
     assert not says_another(["crimson and navy"], "red", "color")
     assert not says_another(["ruby and navy"], "red", "color"), "it may be red"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "facet", "is_said"),
+    [
+        ("soft khaki suede upper, contrasting white soles", "white", "color", False),
+        ("A navy pack, complementing the vibrant yellow coat", "yellow", "color", False),
+        ("these classic black and white sneakers", "white", "color", True),
+        ("a vibrant red, white, and blue pattern", "blue", "color", True),
+        ("a black base with vibrant purple and yellow accents", "purple", "color", False),
+        ("this table, with wooden legs", "wooden", "material", False),
+        ("a sturdy wooden table with slender white legs", "wooden", "material", True),
+    ],
+)
+def test_the_colour_of_a_part_is_not_that_of_the_thing(text: str, said: str, facet: str, is_said: bool) -> None:
+    assert says(text, said, facet) is is_said
+    assert says(text, said, facet, whole=False)
+
+
+def test_a_rubber_sole_does_not_tell_what_the_shoe_is_of() -> None:
+    assert not says_another(["sneakers with rubber soles"], "leather", "material")
+    assert says_another(["canvas sneakers with rubber soles"], "leather", "material")
+
+
+def test_white_soles_make_no_white_sneaker_and_order_no_less_by_price(sample: Shop) -> None:
+    plan: dict[str, Any] = {"facets": {"color": ["white"], "type": ["sneakers"]}}
+    options = {each.name: each for each in found(sample, "white sneakers", **plan, sort="price_asc").options()}
+    signs = {badges(each)["color: white"] for each in options.values()}
+    assert signs == {"✓", "?"}, signs
+    prices = [option.price or 0 for option in options.values()]
+    assert prices == sorted(prices), "what may be white stands in its place"
+    best = found(sample, "white sneakers", **plan).options(0, 3)
+    assert [badges(each)["color: white"] for each in best] == ["✓"] * 3
+
+
+def test_dining_chairs_filed_under_tables_are_no_dining_table(sample: Shop) -> None:
+    options = found(sample, "dining table", facets={"type": ["dining table"]}).options()
+    assert not [each.name for each in options if "Chair" in each.name and badges(each)["dining table"] == "✓"]
+
+
+def test_a_wish_is_read_without_the_words_that_lead_to_it(sample: Shop) -> None:
+    planned = {"facets": {"type": ["speaker"], "feature": ["that is waterproof"]}}
+    best = found(sample, "speaker that is waterproof", **planned).options()[0]
+    assert badges(best) == {"speaker": "✓", "feature: waterproof": "✓"}
+
+
+def test_a_backpack_filed_under_handbags_is_none_and_a_set_of_other_tools_no_set_of_wrenches(sample: Shop) -> None:
+    options = found(sample, "leather handbag", facets={"type": ["handbag"], "material": ["leather"]}).options()
+    assert {badges(each)["handbag"] for each in options if "Backpack" not in each.name} == {"✓"}
+    assert not [each.name for each in options if "Backpack" in each.name and badges(each)["handbag"] == "✓"]
+    for each in found(sample, "wrench set", facets={"type": ["wrench set"]}).options():
+        assert ("Wrench" in each.name) is (badges(each)["wrench set"] == "✓"), each.name
+
+
+def test_who_wants_no_wood_gets_nothing_wooden(sample: Shop) -> None:
+    planned = {"facets": {"type": ["chairs"]}, "exclude": {"material": ["wood"]}}
+    options = found(sample, "chairs not wood", **planned).options()
+    assert options
+    assert not [each.name for each in options if "wooden" in (each.name + each.snippet).lower()]
+
+
+def test_what_may_be_the_thing_comes_before_what_is_another_where_a_price_sorts(sample: Shop) -> None:
+    options = found(sample, "cheap pub hammers", facets={"type": ["pub hammers"]}, sort="price_asc").options()
+    assert badges(options[0])["pub hammers"] == "?"
+    assert "Hammer" in options[0].name

@@ -1,9 +1,12 @@
 """The rule of every translation: price, rating, offers and exclusions filter; facets boost; own words always match."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from peakplan_client import CatalogueMapping, Plan, translate
 from peakplan_client.mapping import FacetMapping, words
 from peakplan_client.search import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches
@@ -322,3 +325,10 @@ def test_kinds_filter_where_the_mapping_says_so() -> None:
     assert found("boil water", strict, queries=["boil water"], **KINDS).searches[0].filters == (
         AnyOf("category", ("Kettles", "Mugs")),
     )
+
+
+def test_the_typescript_client_has_the_same_words_for_materials_and_colours() -> None:
+    words = yaml.safe_load(Path("clients/peakplan_client/words.yaml").read_text(encoding="utf-8"))
+    source = Path("clients/typescript/src/words.ts").read_text(encoding="utf-8")
+    told = [(broad, json.loads(narrow)) for broad, narrow in re.findall(r"^    (\w+): (\[.*\]),$", source, re.M)]
+    assert told == [*words["materials"].items(), *words["colors"].items()]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rehearsal.tools import client_types
-from tests.clients import experiment_vectors
+from tests.clients import experiment_vectors, translations
 from tests.faults.under_load import fake_server
 from tests.processes import eventually
 from tests.server_process import serving
@@ -97,6 +97,18 @@ def test_it_works_in_node_with_a_real_service(installed: Path, planner_url: str,
     assert (tmp_path / "events.jsonl").read_text(encoding="utf-8").count('"B07"') == 1
     assert "fail 0" in said
     assert "skipped 0" in said
+
+
+def test_it_translates_plans_as_python_does(installed: Path) -> None:
+    shutil.copy(HERE / "translate.mjs", installed)
+    cases = list(translations.cases(1000))
+    (installed / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
+    translated = json.loads(run(installed, "node", "translate.mjs", "cases.json"))
+    assert len(translated) == len(cases)
+    for case, found in zip(cases, translated, strict=True):
+        assert found == json.loads(json.dumps(translations.in_python(case))), json.dumps(case)
+    assert sum(len(found["requests"]) for found in translated) > len(cases)
+    assert any(found["notes"] for found in translated)
 
 
 def test_its_types_say_what_may_be_left_out(installed: Path, package: Path) -> None:

@@ -21,7 +21,7 @@ from tests.infra.synthesis import (
     told,
 )
 
-FLEET_NAMES = ("dev", "prime-day", "mistral-7b")
+FLEET_NAMES = ("dev", "dev-cpu", "prime-day", "mistral-7b")
 GROUP = "AWS::AutoScaling::AutoScalingGroup"
 # By which EC2 knows a reservation that was asked for before: a digest of the request, and so of the cell's name.
 _TOKEN = re.compile(r"ClientToken\W+[0-9a-f]{64}")

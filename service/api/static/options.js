@@ -18,19 +18,20 @@ export function optionsTitle({ options, nothing, missing = [] }) {
 }
 
 /** The options event of POST /answer, which came `milliseconds` after the question. */
-export function optionsView({ options, reason, nothing, missing = [], milliseconds: first }) {
+export function optionsView({ options, reason, nothing, missing = [], nearest = [], milliseconds: first }) {
   if (options.length === 0) return [element("p", { class: "hint" }, reason ?? "Nothing was found.")];
   const what = options.length === 1 ? "One product" : `${options.length} products`;
   return [
-    lacking(nothing, missing),
+    lacking(nothing, missing, nearest),
     element("p", { class: "first" }, `${what} after ${milliseconds(first)}, the plan included`),
     element("ol", { class: "options" }, options.map(card)),
   ].filter((child) => child !== null);
 }
 
 /** Says first what the shop has not got; a product that does not say what it is may still be it. */
-function lacking(nothing, missing) {
-  if (nothing) return element("p", { class: "nothing" }, "None of these says that it is what was asked for. They come nearest.");
+function lacking(nothing, missing, nearest) {
+  const kinds = nearest.length > 0 ? ` The nearest that this shop has: ${nearest.join(", ")}.` : "";
+  if (nothing) return element("p", { class: "nothing" }, `None of these says that it is what was asked for.${kinds}`);
   if (missing.length === 0) return null;
   return element("p", { class: "nothing" }, "Not found: ", element("bdi", {}, missing.join(", ")));
 }

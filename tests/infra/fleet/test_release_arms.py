@@ -105,7 +105,7 @@ def test_who_is_compared_with_whom() -> None:
     assert {tuple(each["Name"] for each in metric["Dimensions"]) for metric in stats} == {("Fleet", "PlannedIn")}
 
 
-@pytest.mark.parametrize("name", ["dev", "prime-day", "prime-day-small"])
+@pytest.mark.parametrize("name", ["dev", "dev-cpu", "prime-day", "prime-day-small"])
 def test_the_queries_stay_within_what_aws_takes(name: str) -> None:
     settings = FleetSettings.from_yaml(FLEETS / f"{name}.yaml")
     waves = waves_of(settings)

@@ -56,7 +56,7 @@ def test_a_look_is_no_more_events_than_counted(wait: str) -> None:
     assert longest(machine()["States"], wait, wait, frozenset({wait})) <= HISTORY_A_LOOK
 
 
-@pytest.mark.parametrize("name", ["dev", "prime-day", "prime-day-small"])
+@pytest.mark.parametrize("name", ["dev", "dev-cpu", "prime-day", "prime-day-small"])
 def test_the_history_of_a_cell_s_execution_has_room_for_a_move_that_takes_twice_as_long(name: str) -> None:
     fleet = FleetSettings.from_yaml(FLEETS / f"{name}.yaml")
     seconds = 2 * refresh_seconds(fleet, careful(fleet)) + 60 * fleet.rollout.canary_bake_minutes

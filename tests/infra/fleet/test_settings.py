@@ -68,7 +68,7 @@ def test_a_misspelt_key_is_one_finding_with_the_key_that_was_meant(tmp_path: Pat
     assert not any("Field required" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", ["dev", "prime-day", "prime-day-small"])
+@pytest.mark.parametrize("name", ["dev", "dev-cpu", "prime-day", "prime-day-small"])
 def test_fleets_that_ship_are_accepted(name: str) -> None:
     assert FleetSettings.from_yaml(FLEETS / f"{name}.yaml").name == name
 
