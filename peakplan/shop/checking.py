@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from peakplan_client.mapping import CatalogueMapping, Value
 
+from peakplan.shop.inducing import KIND_FIELD, kind_of
 from peakplan.shop.merging import BadRow
 from peakplan.shop.notation import LISTED, cell, notation_of
 from peakplan.shop.products import flat, paths_of
@@ -53,10 +54,15 @@ class Field:
 def misfits(mapping: CatalogueMapping, vocabulary: Vocabulary, source: Path, table: str | None = None) -> list[str]:
     """Return one sentence for everything that fits nothing, none where all does. Raises SourceError."""
     fields: dict[str, Field] = {}
+    kinds = mapping.facets.get("type")
     for found in rows(source, table=table):
         if not isinstance(found, BadRow):
-            for name, value in flat(found[1]):
-                fields.setdefault(name, Field()).add(value)
+            row = dict(flat(found[1]))
+            if kinds is not None and kinds.field == KIND_FIELD:
+                row[KIND_FIELD] = kind_of(plain(row.get(next(iter(mapping.text)), "")), kinds.values or ())
+            for name, value in row.items():
+                if value is not None:
+                    fields.setdefault(name, Field()).add(value)
     return [*_of_vocabulary(mapping, vocabulary), *_of_fields(mapping, fields), *_of_values(mapping, fields)]
 
 

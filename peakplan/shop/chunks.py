@@ -106,6 +106,7 @@ def fingerprint(source: Path, roles: Roles, table: str | None) -> str:
         table,
         roles.told(),
         roles.notation,
+        dict(roles.kinds),
         _FORMAT,
         CHUNK,
     ]

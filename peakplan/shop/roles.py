@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from peakplan.shop.facets import facet_of_field
-from peakplan.shop.fields import SECTIONS
+from peakplan.shop.fields import SECTIONS, is_in_stock
+from peakplan.shop.inducing import KIND_FIELD, Kinds, induced
 from peakplan.shop.merging import plain_name
 from peakplan.shop.notation import LISTED, Notation, decimal_mark, notation_of
 from peakplan.shop.profiles import MOST_DISTINCT, READ, SAME_ID, FieldProfile, Profiles, is_said, tells
+from peakplan.shop.texts import amounts, key
 from service.planner.money import code_of
 
 ROLES: Final = (
@@ -45,7 +47,8 @@ class RolesError(ValueError):
 class Roles:
     """The fields by what they are; `categories` from the top, `attributes` the rest that describes products.
 
-    `notation` says how the cells of a field are written, `unused` which fields are left out although they matter,
+    `notation` says how the cells of a field are written, `kinds` what titles call things where there are no categories,
+    `unused` which fields are left out although they matter,
     `notes` what else was seen.
     """
 
@@ -64,6 +67,7 @@ class Roles:
     image: str | None = None
     attributes: tuple[str, ...] = ()
     notation: Mapping[str, Notation] = field(default_factory=dict)
+    kinds: Kinds = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -72,6 +76,16 @@ class Roles:
         one = {getattr(self, role): role for role in ROLES if getattr(self, role, None)}
         levels = {name: f"category {at}" for at, name in enumerate(self.categories, 1)}
         return one | levels | dict.fromkeys(self.attributes, "attribute")
+
+    @property
+    def currency_named(self) -> str | None:
+        """The currency that the name of the price's field says: "price_eur", "Preis (€)"."""
+        for word in re.findall(r"[^\W\d_]{3}(?![^\W\d_])|[^\w\s.,()/:-]", self.price or ""):
+            if word.lower() in SECTIONS["currencies in names"]:
+                return word.upper()
+            if not word.isalpha() and (found := amounts(f"{word}1")) and found[0].currency:
+                return found[0].currency
+        return None
 
     def of(self, name: str | None) -> Notation:
         """Return how the cells of a field are written."""
@@ -106,14 +120,24 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
     attributes = [name for name, role in given.items() if role == "attribute"]
     rest = [name for name in left if name not in categories and not _is_bookkeeping(name)]
     notation |= {name: notation_of(profiles[name].values, is_path=False) for name in (*attributes, *rest)}
+    for name in rest:
+        if facet_of_field(name) in ("color", "material"):  # "Red/Grey" is two, and "M/L" one
+            notation[name] = Notation(f"{notation[name].several}/", "")
     attributes += [name for name in left if name in notation and name not in categories
                    and _describes(name, left[name], notation[name])]  # fmt: skip
     for role in ("price", "sale", "rating"):
         if role in found:
             notation[found[role]] = Notation(level=decimal_mark(profiles[found[role]].values))
     unused = _unused({name: one for name, one in left.items() if name not in categories}, found, sample)
+    kinds: Kinds = {}
     if not categories:
-        notes.append("no field is read as the category: plans find products by their words alone")
+        named = [name for name in attributes if facet_of_field(name) != "feature"]
+        named += [found["brand"]] if "brand" in found else []
+        parts = (notation.get(name, Notation()).parts(value) for name in named for value in profiles[name].values)
+        kinds = induced(list(profiles[found["title"]].values), {key(part) for several in parts for part in several})
+        categories = (KIND_FIELD,) if kinds else ()
+        notes.append(f"no field is read as the category: titles tell {len(kinds)} kinds, in the field {KIND_FIELD} "
+                     "that enriched.jsonl has; add it to the index")  # fmt: skip
         unused[0].extend(f"{name} holds ids of categories and no names: export the names, or --map FIELD=category"
                          for name in left if _CATEGORY.match(plain_name(name)) and not left[name].is_text)  # fmt: skip
     if "price" in found and profiles[found["price"]].money[1] > 0.5:
@@ -121,7 +145,7 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
         notes.append(f"{found['price']} holds texts such as {example!r}: index them as numbers, which engines compare")
     kept = {name: each for name, each in notation.items() if name in (*found.values(), *categories, *attributes)}
     all_roles: dict[str, Any] = {**found, "categories": categories, "attributes": tuple(dict.fromkeys(attributes))}
-    return Roles(**all_roles, notation=kept, unused=tuple(unused[0]), notes=(*notes, *unused[1]))
+    return Roles(**all_roles, notation=kept, kinds=kinds, unused=tuple(unused[0]), notes=(*notes, *unused[1]))
 
 
 def _settle(found: dict[str, str], free: Profiles) -> Iterable[str]:
@@ -140,12 +164,22 @@ def _settle(found: dict[str, str], free: Profiles) -> Iterable[str]:
     ):
         yield f"{name} sorts no products: write dates as 2026-01-31, which engines sort"
         del found["newest"]
+    if "stock" not in found:
+        told = [key for key, one in free.items() if key not in found.values() and _says_stock(one)]
+        found |= {"stock": told[0]} if told else {}
     if "sale" in found and "price" not in found:
         found["price"] = found.pop("sale")
     if "price" not in found:
         signed = [key for key, one in free.items() if key not in found.values() and one.money[1] > 0.8]
         if signed:
             found["price"] = min(signed, key=lambda key: (key.count("."), -free[key].filled))
+
+
+def _says_stock(one: FieldProfile) -> bool:
+    """Tell whether words of stock, in any language, are all that a field holds; flags and numbers may say else."""
+    flags = ("false", "active", "inactive", "limited")
+    told = (len(value) > 4 and value.lower() not in flags and is_in_stock(value) is not None for value in one.values)
+    return not one.numbers and all(told)
 
 
 def _unused(
@@ -159,8 +193,6 @@ def _unused(
             is_role = is_named or (role == "price" and one.money[1] > 0.8)
             is_seldom = one.filled < 0.05 * len(sample) or (len(one.values) < 2 and role in found)
             if not is_role or one.urls > 0.5 * one.filled or is_seldom:
-                continue
-            if role in found and tells(found[role], name, sample):
                 continue
             flag = f"--map {_quoted(f'{name}={role}')}"
             example = next(iter(one.values))[:40]
@@ -276,9 +308,11 @@ def _categories(left: Profiles, sample: Sequence[Mapping[str, Any]], title: str)
     """Return the fields of categories from the top: a value of a lower one tells that of the upper."""
     named = [name for name, one in left.items() if one.filled >= 0.5 * len(sample) and _is_category(name, one)]
     sure = [name for name in named if plain_name(name) not in _LESS_SURE] or named
-    paths = [name for name in sure if notation_of(left[name].values, is_path=True).level]
+    paths = [name for name in sure or _trees(left) if notation_of(left[name].values, is_path=True).level]
     if paths:
-        return (max(paths, key=lambda name: len(left[name].values)),)
+        best = max(paths, key=lambda name: len(left[name].values))
+        if all(len(left[name].values) <= 2 * len(left[best].values) for name in sure):
+            return (best,)
     if not sure:
         return ()
     chain = [min(sure, key=lambda name: len(left[name].values))]
@@ -287,6 +321,12 @@ def _categories(left: Profiles, sample: Sequence[Mapping[str, Any]], title: str)
         if finer and tells(name, chain[-1], sample) and (name in sure or is_said(name, title, sample)):
             chain.append(name)
     return tuple(chain)
+
+
+def _trees(left: Profiles) -> list[str]:
+    """Return the fields that hold paths ("Home > Lamps"), whatever they are called."""
+    return [name for name, one in left.items() if one.is_text and sum(" > " in value for value in one.values)
+            > 0.8 * len(one.values) and 1 < len(one.values) <= max(30, 0.5 * one.filled)]  # fmt: skip
 
 
 def _is_category(name: str, one: FieldProfile) -> bool:

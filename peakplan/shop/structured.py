@@ -47,13 +47,16 @@ def _parsed(text: str) -> Any:
 
 
 def _lines(lines: Iterable[str]) -> Iterator[Found]:
+    action: dict[str, Any] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         row = _parsed(line) if len(line) <= _MOST_CHARACTERS else f"has {len(line)} characters, which no product has"
-        if isinstance(row, dict):
-            if row.keys() not in ({"index"}, {"create"}):  # the actions of a bulk request
-                yield number, _unwrapped(row)
+        if isinstance(row, dict) and row.keys() in ({"index"}, {"create"}):  # the actions of a bulk request
+            action = next(iter(row.values()))
+        elif isinstance(row, dict):
+            yield number, Row({**({"_id": action["_id"]} if "_id" in action else {}), **_unwrapped(row)})
+            action = {}
         else:
             yield BadRow(number, row if isinstance(row, str) else f"is a {type(row).__name__}, not an object")
 
