@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from peakplan_client.mapping import CatalogueMapping, Value
 
-from peakplan.shop.inducing import KIND_FIELD, kind_of
+from peakplan.shop.inducing import KIND_FIELD
 from peakplan.shop.merging import BadRow
 from peakplan.shop.notation import LISTED, cell, notation_of
 from peakplan.shop.products import flat, paths_of
@@ -54,15 +54,10 @@ class Field:
 def misfits(mapping: CatalogueMapping, vocabulary: Vocabulary, source: Path, table: str | None = None) -> list[str]:
     """Return one sentence for everything that fits nothing, none where all does. Raises SourceError."""
     fields: dict[str, Field] = {}
-    kinds = mapping.facets.get("type")
     for found in rows(source, table=table):
         if not isinstance(found, BadRow):
-            row = dict(flat(found[1]))
-            if kinds is not None and kinds.field == KIND_FIELD:
-                row[KIND_FIELD] = kind_of(plain(row.get(next(iter(mapping.text)), "")), kinds.values or ())
-            for name, value in row.items():
-                if value is not None:
-                    fields.setdefault(name, Field()).add(value)
+            for name, value in flat(found[1]):
+                fields.setdefault(name, Field()).add(value)
     return [*_of_vocabulary(mapping, vocabulary), *_of_fields(mapping, fields), *_of_values(mapping, fields)]
 
 
@@ -86,7 +81,7 @@ def _of_fields(mapping: CatalogueMapping, fields: Mapping[str, Field]) -> Iterat
     others |= {f"sort.{name}.field": sort.field for name, sort in mapping.sort.items() if sort.field}
     others |= {f"offers.{name}.field": offer.field for name, offer in mapping.offers.items() if offer.min is None}
     for key, name in (numeric | others).items():
-        if name and name not in fields:
+        if name and name not in fields and name != KIND_FIELD:  # which is told by titles
             yield f"{key}: no product has the field {name}; there are {', '.join(sorted(fields))}"
     for key, name in numeric.items():
         if name in fields and not fields[name].holds_numbers:

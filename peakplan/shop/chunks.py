@@ -106,7 +106,7 @@ def fingerprint(source: Path, roles: Roles, table: str | None) -> str:
         table,
         roles.told(),
         roles.notation,
-        dict(roles.kinds),
+        roles.kind_counts,
         _FORMAT,
         CHUNK,
     ]

@@ -122,7 +122,7 @@ def _cells(
         line, row = found
         fields = {column(name): value for name, value in flat(row)}
         if kind == KIND_FIELD:
-            fields[kind] = kind_of(plain(fields.get(next(iter(mapping.text)), "")), mapping.facets["type"].values or ())
+            fields[kind] = kind_of(plain(fields.get(next(iter(mapping.text)), "")), summary["kinds"])
         own = fields.get(column(named)) if named else None
         cells: list[Any] = [plain(own) if own is not None else str(line)]
         for name in columns[1:]:

@@ -86,7 +86,11 @@ def _currencies(learnt: Learnt, roles: Roles, price: dict[str, Any]) -> Iterator
 def _facets(learnt: Learnt, roles: Roles, levels: list[str]) -> dict[str, Any]:
     facets: dict[str, Any] = {}
     if levels:
-        facets["type"] = {"field": levels[-1], "boost": _BOOSTS["type"], "values": _kinds(learnt, roles)}
+        facets["type"] = {
+            "field": levels[-1],
+            "boost": _BOOSTS["type"] * (8 if roles.kinds else 1),
+            "values": _kinds(learnt, roles),
+        }
         if ids := _ids(learnt):
             facets["type"]["ids"] = ids
     if field := roles.brand:
@@ -141,7 +145,7 @@ def _kinds(learnt: Learnt, roles: Roles) -> dict[str, list[str]]:
             own = count >= _OWN * totals[head] and count >= max(_FEWEST, _OF_CATEGORY * size[value])
             if own and head != key(value) and not _says_nothing(head, mine, totals):
                 named[head] = None
-        named |= dict.fromkeys(roles.kinds.get(value, ()))
+        named |= dict.fromkeys(roles.kinds[value].names if value in roles.kinds else ())
         found[value] = named
     _add_synonyms(found)
     return {value: list(named) for value, named in found.items()}

@@ -104,7 +104,7 @@ def product(line: int, row: dict[str, Any], roles: Roles) -> Product | None:
     if not title:
         return None
     if roles.kinds:
-        fields[KIND_FIELD] = kind_of(title, roles.kinds)
+        fields[KIND_FIELD] = kind_of(title, roles.kind_counts)
     (path, leaf), *others = _paths(fields, roles) or [((), "")]
     prices = prices_of(fields, roles)
     code = plain(_one(fields.get(roles.currency, ""))).upper() if roles.currency else ""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from peakplan.shop.facets import facet_of_field
 from peakplan.shop.fields import SECTIONS, is_in_stock
-from peakplan.shop.inducing import KIND_FIELD, Kinds, induced
+from peakplan.shop.inducing import KIND_FIELD, Kind, induced
 from peakplan.shop.merging import plain_name
 from peakplan.shop.notation import LISTED, Notation, decimal_mark, notation_of
 from peakplan.shop.profiles import MOST_DISTINCT, READ, SAME_ID, FieldProfile, Profiles, is_said, tells
@@ -67,7 +67,7 @@ class Roles:
     image: str | None = None
     attributes: tuple[str, ...] = ()
     notation: Mapping[str, Notation] = field(default_factory=dict)
-    kinds: Kinds = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -86,6 +86,11 @@ class Roles:
             if not word.isalpha() and (found := amounts(f"{word}1")) and found[0].currency:
                 return found[0].currency
         return None
+
+    @property
+    def kind_counts(self) -> dict[str, float]:
+        """How many titles say each kind, where these stand for categories."""
+        return {name: kind.count for name, kind in self.kinds.items()}
 
     def of(self, name: str | None) -> Notation:
         """Return how the cells of a field are written."""
@@ -129,7 +134,7 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
         if role in found:
             notation[found[role]] = Notation(level=decimal_mark(profiles[found[role]].values))
     unused = _unused({name: one for name, one in left.items() if name not in categories}, found, sample)
-    kinds: Kinds = {}
+    kinds: dict[str, Kind] = {}
     if not categories:
         named = [name for name in attributes if facet_of_field(name) != "feature"]
         named += [found["brand"]] if "brand" in found else []
