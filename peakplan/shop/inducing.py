@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from peakplan.shop.fields import SECTIONS
 from peakplan.shop.meanings import word_vectors
 from peakplan.shop.texts import ENDS, UNIT_OF, key, singular, tokens
 from service.planner.fallback.reading.en.facets import KIND_OF
@@ -19,6 +20,7 @@ from service.planner.spelling import words as word_list
 
 KIND_FIELD: Final = "peakplan_kind"  # of a catalogue that has none; enriched.jsonl has each product's
 _ENDS: Final = ENDS | frozenset("de en du des pour avec sans aus mit für ohne con para per di da".split())
+_NO_KINDS: Final = frozenset(SECTIONS["words of titles that are no kinds"])
 _FEWEST: Final = 3  # titles that say a word which the planner does not know for a thing
 _ROUNDS: Final = 8
 _BEFORE: Final = 0.2  # what a thing counts that stands before another: "notebook" of a notebook bag
@@ -119,7 +121,9 @@ def _is_thing(word: str) -> bool:
 
 
 def _may_be_thing(word: str) -> bool:
-    unlike = word in KIND_OF or word in UNIT_OF or word in ENDS or len(word) < 3 or not word.isalpha()
+    unlike = (
+        word in _NO_KINDS or word in KIND_OF or word in UNIT_OF or word in ENDS or len(word) < 3 or not word.isalpha()
+    )
     return not unlike and word_list().facets.get(word, "type") == "type"
 
 

@@ -27,6 +27,7 @@ _TELLING: Final = 6  # names of a category that tell which group of synonyms is 
 _OF_VERTICAL: Final = 0.12  # of a category's things those of a vertical
 # As tuned for the first mapping of the sample shop (docs/search.md).
 _BOOSTS: Final = {"type": 0.6, "brand": 0.5, "audience": 0.5, "color": 0.4, "material": 0.4}
+_OF_TITLES: Final = 5.0  # boost of kinds that titles tell: their words are in the text as often as not
 _IN_TEXT: Final = ("color", "material", "feature", "occasion", "theme", "shape")
 _SCALES: Final = (5, 10, 100)  # of ratings
 _ONE_CURRENCY: Final = 0.98  # of the prices that say theirs
@@ -86,11 +87,8 @@ def _currencies(learnt: Learnt, roles: Roles, price: dict[str, Any]) -> Iterator
 def _facets(learnt: Learnt, roles: Roles, levels: list[str]) -> dict[str, Any]:
     facets: dict[str, Any] = {}
     if levels:
-        facets["type"] = {
-            "field": levels[-1],
-            "boost": _BOOSTS["type"] * (8 if roles.kinds else 1),
-            "values": _kinds(learnt, roles),
-        }
+        boost = _OF_TITLES if roles.kinds else _BOOSTS["type"]
+        facets["type"] = {"field": levels[-1], "boost": boost, "values": _kinds(learnt, roles)}
         if ids := _ids(learnt):
             facets["type"]["ids"] = ids
     if field := roles.brand:
