@@ -17,6 +17,7 @@ _SOLD_OUT: Final = frozenset(SECTIONS["out of stock"])
 def is_in_stock(value: str) -> bool | None:
     """Tell whether a word or number of a stock's field says that a product is there; None for one that is unknown."""
     word = re.sub(r"[ -]+", "_", fold(value).strip().rpartition("/")[2])
-    if word.replace(".", "", 1).isdigit():
-        return float(word) > 0
+    if re.fullmatch(r"\d+(\.\d+)?\+?", word):
+        return float(word.rstrip("+")) > 0
+    word = re.sub(r"[_\d()+]+", "_", word).strip("_") or word  # "In stock (5)", "only 2 left"
     return True if word in _IN_STOCK else False if word in _SOLD_OUT else None

@@ -11,7 +11,7 @@ from peakplan.shop.inducing import KIND_FIELD, kind_of
 from peakplan.shop.merging import Row, plain_name
 from peakplan.shop.notation import LISTED, Notation
 from peakplan.shop.roles import Roles
-from peakplan.shop.texts import amounts_of, number, plain
+from peakplan.shop.texts import amounts_of, currency_of, number, plain
 from service.planner.amounts import Amount
 from service.planner.text import fold
 
@@ -107,7 +107,7 @@ def product(line: int, row: dict[str, Any], roles: Roles) -> Product | None:
         fields[KIND_FIELD] = kind_of(title, roles.kind_counts)
     (path, leaf), *others = _paths(fields, roles) or [((), "")]
     prices = prices_of(fields, roles)
-    code = plain(_one(fields.get(roles.currency, ""))).upper() if roles.currency else ""
+    code = currency_of(plain(_one(fields.get(roles.currency, "")))) if roles.currency else None
     stock = fields.get(roles.stock) if roles.stock else None
     rating = _one(fields.get(roles.rating)) if roles.rating else None
     return Product(

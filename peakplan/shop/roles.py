@@ -34,7 +34,9 @@ _WRAPPERS: Final = frozenset(
     ("name", "value", "title", "label", "text", "amount", "id", "cents")
 )  # "brand.name" is a brand
 _SORTS: Final = re.compile(r"\d{4}-\d\d|\d{4}/\d\d|\d{8,}|\d{4}$")  # a text that sorts as its date does
-_MONEY: Final = re.compile(r"price|preis|prix|precio|prezzo|preco|prijs|\bcost\b|amount|betrag")
+_MONEY: Final = re.compile(
+    r"price|preis|prix|precio|prezzo|preco|prijs|tarif|pvp|цена|cena|価格|\bcost\b|amount|betrag"
+)
 _IMPORTANT: Final = {"price": _MONEY, "stock": re.compile(r"stock|availab|lager|inventory"),
                      "currency": re.compile(r"currency|waehrung|wahrung|devise|moneda|valuta")}  # fmt: skip
 
@@ -195,7 +197,7 @@ def _unused(
     for name, one in left.items():
         for role, pattern in _IMPORTANT.items():
             is_named = bool(pattern.search(plain_name(name)))
-            is_role = is_named or (role == "price" and one.money[1] > 0.8)
+            is_role = is_named or (role == "price" and role not in found and one.money[1] > 0.8)
             is_seldom = one.filled < 0.05 * len(sample) or (len(one.values) < 2 and role in found)
             if not is_role or one.urls > 0.5 * one.filled or is_seldom:
                 continue
@@ -337,7 +339,7 @@ def _trees(left: Profiles) -> list[str]:
 def _is_category(name: str, one: FieldProfile) -> bool:
     """Tell whether a field is named as a category and holds names that repeat, none of a system's own words."""
     is_named = any(_CATEGORY.match(each) or each in SECTIONS["category"] for _, each in _names_of(name))
-    if not is_named or not one.is_text or all(value.lower() in _SYSTEM for value in one.values):
+    if not is_named or "@" in name or not one.is_text or all(value.lower() in _SYSTEM for value in one.values):
         return False
     notation = notation_of(one.values, is_path=True)
     parts = {part for value in one.values for part in notation.parts(value)}

@@ -12,6 +12,7 @@ from peakplan.shop.fields import SECTIONS
 from service.planner.amounts import Amount, read_amounts
 from service.planner.fallback.reading.en.facets import KIND_OF
 from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
+from service.planner.money import code_of
 
 _TAG: Final = re.compile(r"<[^<>]{1,200}>")
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’&+-][^\W_]+)*")
@@ -91,6 +92,12 @@ def amounts_of(value: Any, mark: str = "") -> list[Amount]:
         is_whole = not isinstance(each, str) or mark == "." or text[-4:-3] != "."
         found += [Amount(float(text))] if _PLAIN.fullmatch(text) and is_whole else amounts(text, mark) if text else ()
     return found
+
+
+def currency_of(text: str) -> str | None:
+    """Return the code that a currency's code, sign or name means: "eur", "US Dollar"; None where it means none."""
+    found = amounts(f"1 {text}")
+    return text.upper() if code_of(text.upper()) else found[0].currency if found else None
 
 
 def is_amount(text: str) -> bool:
