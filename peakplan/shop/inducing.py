@@ -33,7 +33,7 @@ _MOST_NAMES: Final = 2  # by vectors
 class Kind(NamedTuple):
     """How many titles say a kind, and what else shoppers call it."""
 
-    count: float
+    titles: float
     names: tuple[str, ...] = ()
 
 
@@ -78,8 +78,9 @@ def induced(titles: Collection[str], taken: Collection[str]) -> dict[str, Kind]:
     split = [_words(title) for title in titles]
     having = Counter(word for words in split for word in set(words))
     pairs = Counter(pair for words in split for pair in {" ".join(two) for two in pairwise(words)})
-    things = {word for word in having if word not in taken and _is_thing(word)}
-    others = {word for word, count in having.items() if count >= _FEWEST and word not in taken and _may_be_thing(word)}
+    usual = {word for word, count in having.items() if count > 0.5 * len(split) >= _FEWEST}  # "gift" of a gift shop
+    things = {word for word in having if word not in taken and word not in usual and _is_thing(word)}
+    others = {word for word, count in having.items() if count >= _FEWEST and _may_be_thing(word)} - usual - set(taken)
     told = []
     for words in split:
         mine = things if not things.isdisjoint(words) else others

@@ -15,7 +15,7 @@ from peakplan.shop.inducing import KIND_FIELD, Kind, induced
 from peakplan.shop.merging import plain_name
 from peakplan.shop.notation import LISTED, Notation, decimal_mark, notation_of
 from peakplan.shop.profiles import MOST_DISTINCT, READ, SAME_ID, FieldProfile, Profiles, is_said, tells
-from peakplan.shop.texts import amounts, key
+from peakplan.shop.texts import currency_of, key
 from service.planner.money import code_of
 
 ROLES: Final = (
@@ -85,14 +85,14 @@ class Roles:
         for word in re.findall(r"[^\W\d_]{3}(?![^\W\d_])|[^\w\s.,()/:-]", self.price or ""):
             if word.lower() in SECTIONS["currencies in names"]:
                 return word.upper()
-            if not word.isalpha() and (found := amounts(f"{word}1")) and found[0].currency:
-                return found[0].currency
+            if not word.isalpha() and (code := currency_of(word)):
+                return code
         return None
 
     @property
     def kind_counts(self) -> dict[str, float]:
         """How many titles say each kind, where these stand for categories."""
-        return {name: kind.count for name, kind in self.kinds.items()}
+        return {name: kind.titles for name, kind in self.kinds.items()}
 
     def of(self, name: str | None) -> Notation:
         """Return how the cells of a field are written."""
@@ -138,9 +138,9 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
     unused = _unused({name: one for name, one in left.items() if name not in categories}, found, sample)
     kinds: dict[str, Kind] = {}
     if not categories:
-        named = [name for name in attributes if facet_of_field(name) != "feature"]
-        named += [found["brand"]] if "brand" in found else []
-        parts = (notation.get(name, Notation()).parts(value) for name in named for value in profiles[name].values)
+        told_by = [name for name in (*attributes, found.get("brand", "")) if facet_of_field(name) != "feature"
+                   or name == found.get("brand")]  # fmt: skip
+        parts = (notation.get(name, Notation()).parts(value) for name in told_by for value in profiles[name].values)
         kinds = induced(list(profiles[found["title"]].values), {key(part) for several in parts for part in several})
         categories = (KIND_FIELD,) if kinds else ()
         notes.append(f"no field is read as the category: titles tell {len(kinds)} kinds, in the field {KIND_FIELD} "

@@ -96,8 +96,8 @@ def amounts_of(value: Any, mark: str = "") -> list[Amount]:
 
 def currency_of(text: str) -> str | None:
     """Return the code that a currency's code, sign or name means: "eur", "US Dollar"; None where it means none."""
-    found = amounts(f"1 {text}")
-    return text.upper() if code_of(text.upper()) else found[0].currency if found else None
+    found: str | None = next((one.currency for one in amounts(f"1 {text}")), None)
+    return text.upper() if code_of(text.upper()) else found
 
 
 def is_amount(text: str) -> bool:
