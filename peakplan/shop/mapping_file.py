@@ -43,7 +43,8 @@ def learnt_mapping(learnt: Learnt, roles: Roles, index: str, currency: str | Non
     mapping: dict[str, Any] = {"index": index, "text": text}
     mapping["exclude_text"] = [field for field in text if field not in levels[:-1]]
     mapping["facets"] = _facets(learnt, roles, levels)
-    if levels and (verticals := _verticals(learnt, roles)):
+    is_field = levels and (len(levels) == 1 or not roles.of(levels[0]).level)  # else no value of it is a top alone
+    if is_field and (verticals := _verticals(learnt, roles)):
         mapping["vertical"] = {"field": levels[0], "boost": 0.2, "values": verticals}
     if field := roles.price:
         mapping["price"] = {"field": field, **({"currency": currency} if currency else {})}

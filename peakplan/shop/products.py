@@ -148,7 +148,9 @@ def _stock(value: Any) -> Any:
     """Return whether any variant is there, where several say so."""
     if not isinstance(value, list):
         return value
-    return max(value, key=lambda each: (is_in_stock(str(each)) or False, number(each) or 0), default="")
+    return max(
+        value, key=lambda each: (is_in_stock(str(each)) or False, str(each).isalpha(), number(each) or 0), default=""
+    )
 
 
 def _values(value: Any, field: str, roles: Roles) -> list[str]:
@@ -179,7 +181,7 @@ def paths_of(value: Any, notation: Notation) -> list[tuple[Path, str]]:
         leaf = levels[-1] if notation.level == LISTED and levels else part
         while len(levels) > 1 and fold(levels[0]).replace("-", " ") in _ROOTS:
             levels = levels[1:]
-        is_all = len(levels) == 1 and fold(levels[0]) in _EVERYTHING
+        is_all = len(levels) == 1 and (fold(levels[0]) in _EVERYTHING or fold(levels[0]) in _ROOTS)
         found.append((is_all, -len(levels), tuple(levels), leaf))
     kept = [each for each in found if not each[0]] or found
     return [(path, leaf) for _, _, path, leaf in sorted(kept, key=lambda each: each[:2]) if path]

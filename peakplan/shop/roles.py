@@ -126,10 +126,8 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
     notation = {name: notation_of(profiles[name].values, is_path=True) for name in categories}
     attributes = [name for name, role in given.items() if role == "attribute"]
     rest = [name for name in left if name not in categories and not _is_bookkeeping(name)]
-    notation |= {name: notation_of(profiles[name].values, is_path=False) for name in (*attributes, *rest)}
-    for name in rest:
-        if facet_of_field(name) in ("color", "material"):  # "Red/Grey" is two, and "M/L" one
-            notation[name] = Notation(f"{notation[name].several}/", "")
+    notation |= {name: notation_of(profiles[name].values, is_path=False, facet=facet_of_field(name))
+                 for name in (*attributes, *rest)}  # fmt: skip
     attributes += [name for name in left if name in notation and name not in categories
                    and _describes(name, left[name], notation[name])]  # fmt: skip
     for role in ("price", "sale", "rating"):
@@ -295,13 +293,16 @@ def _is_bookkeeping(name: str) -> bool:
     """Tell whether a name says that a field is the system's own, and no shopper asks for it."""
     if facet_of_field(name) != "feature":
         return False
+    if plain_name(name) in SECTIONS["description"]:
+        return True
     words = plain_name(name).split("_")
     return any(word in SECTIONS["bookkeeping"] for word in (words[0], words[-1], "_".join(words)))
 
 
 def _describes(name: str, profile: FieldProfile, notation: Notation) -> bool:
     values = profile.values
-    is_flag = profile.numbers > 0.9 * profile.filled and facet_of_field(name) == "feature" and len(values) < 3
+    flags = sum(count for value, count in values.items() if value.lower() in ("yes", "no", "y", "n", "true", "false"))
+    is_flag = profile.numbers + flags > 0.9 * profile.filled and facet_of_field(name) == "feature" and len(values) < 3
     is_money = bool(_MONEY.search(plain_name(name)))
     urls = profile.urls >= 0.5 * profile.filled
     parts = {part for value in values for part in notation.parts(value)}
