@@ -84,7 +84,7 @@ class Roles:
         """The currency that the name of the price's field says: "price_eur", "Preis (€)"."""
         for word in re.findall(r"[^\W\d_]{3}(?![^\W\d_])|[^\w\s.,()/:-]", self.price or ""):
             if word.lower() in SECTIONS["currencies in names"]:
-                return word.upper()
+                return str(word).upper()
             if not word.isalpha() and (code := currency_of(word)):
                 return code
         return None
