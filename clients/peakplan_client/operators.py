@@ -32,9 +32,7 @@ def without_refused(plan: _Part, refused: tuple[str, ...]) -> _Part:
     part: Any = plan
     names = {normal(word) for word in refused}
     lone = re.compile("|".join(rf"(?<!\w)[-!]?{re.escape(word)}(?!\w)" for word in refused), re.I)
-    wanted = {facet: [kept for value in values if (kept := " ".join(lone.sub(" ", value).split()))]
-              for facet, values in part.facets.items()}  # fmt: skip
-    facets = {facet: [value for value in values if normal(value) not in names] for facet, values in wanted.items()}
+    facets = {facet: [value for value in values if normal(value) not in names] for facet, values in part.facets.items()}
     queries = [" ".join(lone.sub(" ", query).split()) for query in part.queries]
     known = {normal(value) for values in part.exclude.values() for value in values}
     more = [word for word in refused if normal(word) not in known]
@@ -51,6 +49,13 @@ def without_operators(plan: _Part, question: str) -> _Part:
     refused = read_operators(question).refused
     if not refused:
         return plan
-    whole: Any = without_refused(plan, refused)
-    found: _Part = whole.model_copy(update={"parts": [without_refused(part, refused) for part in whole.parts]})
+
+    def cleaned(part: Any) -> Any:
+        """Return a part whose wanted values end before a refused word: "running shoes -nike" is running shoes."""
+        facets = {facet: [kept for value in values if (kept := " ".join(_REFUSED.sub(" ", value).split()))]
+                  for facet, values in part.facets.items()}  # fmt: skip
+        return without_refused(part.model_copy(update={"facets": facets}), refused)
+
+    whole: Any = plan
+    found: _Part = cleaned(whole).model_copy(update={"parts": [cleaned(part) for part in whole.parts]})
     return found
