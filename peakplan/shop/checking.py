@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from peakplan_client.mapping import CatalogueMapping, Value
 
+from peakplan.shop.inducing import KIND_FIELD
 from peakplan.shop.merging import BadRow
 from peakplan.shop.notation import LISTED, cell, notation_of
 from peakplan.shop.products import flat, paths_of
@@ -40,9 +41,9 @@ class Field:
         seen = list(self.cells)[:_READ]
         return sum(is_amount(text.split(LISTED)[0]) for text in seen) >= 0.9 * len(seen)
 
-    def values(self, *, is_path: bool) -> Counter[str]:
+    def values(self, *, is_path: bool, facet: str = "") -> Counter[str]:
         """Return the values, as the learner takes several out of one cell."""
-        notation = notation_of(self.cells, is_path=is_path)
+        notation = notation_of(self.cells, is_path=is_path, facet=facet)
         found: Counter[str] = Counter()
         for text, count in self.cells.items():
             parts = [leaf for _, leaf in paths_of(text, notation)] if is_path else notation.parts(text)
@@ -80,7 +81,7 @@ def _of_fields(mapping: CatalogueMapping, fields: Mapping[str, Field]) -> Iterat
     others |= {f"sort.{name}.field": sort.field for name, sort in mapping.sort.items() if sort.field}
     others |= {f"offers.{name}.field": offer.field for name, offer in mapping.offers.items() if offer.min is None}
     for key, name in (numeric | others).items():
-        if name and name not in fields:
+        if name and name not in fields and name != KIND_FIELD:  # which is told by titles
             yield f"{key}: no product has the field {name}; there are {', '.join(sorted(fields))}"
     for key, name in numeric.items():
         if name in fields and not fields[name].holds_numbers:
@@ -90,7 +91,7 @@ def _of_fields(mapping: CatalogueMapping, fields: Mapping[str, Field]) -> Iterat
 def _of_values(mapping: CatalogueMapping, fields: Mapping[str, Field]) -> Iterator[str]:
     for facet, each in mapping.facets.items():
         if each.field and each.field in fields and each.values is not None:
-            there = fields[each.field].values(is_path=facet == "type")
+            there = fields[each.field].values(is_path=facet == "type", facet=facet)
             yield from _absent(f"facets.{facet}.values", each.values, there)
             known = {_text(value) for value in each.values}
             left = [value for value, _ in there.most_common() if value not in known]

@@ -106,6 +106,7 @@ def fingerprint(source: Path, roles: Roles, table: str | None) -> str:
         table,
         roles.told(),
         roles.notation,
+        roles.kind_counts,
         _FORMAT,
         CHUNK,
     ]

@@ -7,12 +7,10 @@ from math import ceil
 from typing import Any, Final
 
 from peakplan.shop.products import Product
-from peakplan.shop.texts import key, singular, tokens
-from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
+from peakplan.shop.texts import ENDS, is_aside, key, singular, tokens
 
 Path = tuple[str, ...]
 _MOST_PHRASES: Final = 1_500_000  # pairs of words in memory; past that those seen once are forgotten
-_ENDS: Final = frozenset("with for by in on from and - – — | , ( [ / featuring".split()) | FUNCTION_WORDS
 _SETS: Final = frozenset("set pack kit collection assortment bundle duo trio pair combo".split())
 _LINE_WORDS: Final = 3  # of a title after the brand: a product line stands there
 
@@ -107,13 +105,13 @@ def heads(title: str) -> Iterable[str]:
     """Return what a title says a thing is: its last word before what is added, and the last two."""
     words: list[str] = []
     for token in title.replace(",", " , ").replace("(", " ( ").casefold().split():
-        if token in _ENDS:
+        if token in ENDS:
             if words:
                 break
             continue
         words += [singular(part) for part in tokens(token)]
     names = [word for word in words if not any(letter.isdigit() for letter in word)]
-    while len(names) > 1 and names[-1] in _SETS:
+    while len(names) > 1 and (names[-1] in _SETS or is_aside(names[-1])):
         names.pop()  # a "teapot set" is found as a teapot
     if not names:
         return ()

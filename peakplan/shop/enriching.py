@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from peakplan.shop.facets import facet_of_field
 from peakplan.shop.guessing import CategoryGuess
+from peakplan.shop.inducing import KIND_FIELD
 from peakplan.shop.lexicon import Entry, Learnt
 from peakplan.shop.products import Product
 from peakplan.shop.roles import Roles
@@ -38,7 +39,9 @@ class Enricher:
             yield _row(one, "price_currency", one.currency, 1.0, "price")
         for field in self._roles.attributes:
             yield from self._attribute(one, field, keys)
-        if not one.path and self._guess and (guessed := self._guess(one)):
+        if self._roles.kinds and one.path:
+            yield _row(one, KIND_FIELD, one.leaf, 1.0, "title")
+        elif not one.path and self._guess and (guessed := self._guess(one)):
             path, confidence = guessed
             yield _row(one, self._roles.categories[-1], " > ".join(path), confidence, "title")
 

@@ -14,6 +14,7 @@ from peakplan_client.plan import Plan as ToldPlan
 from peakplan_client.search import Search, Text
 from peakplan_client.translating import translate
 
+from peakplan.shop.inducing import KIND_FIELD, kind_of
 from peakplan.shop.merging import BadRow
 from peakplan.shop.notation import Notation
 from peakplan.shop.products import flat, paths_of
@@ -120,6 +121,8 @@ def _cells(
             continue
         line, row = found
         fields = {column(name): value for name, value in flat(row)}
+        if kind == KIND_FIELD:
+            fields[kind] = kind_of(plain(fields.get(next(iter(mapping.text)), "")), summary["kinds"])
         own = fields.get(column(named)) if named else None
         cells: list[Any] = [plain(own) if own is not None else str(line)]
         for name in columns[1:]:

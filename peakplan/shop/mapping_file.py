@@ -1,6 +1,5 @@
 """The mapping of docs/search.md, learnt: which field holds what, its values, and what shoppers call them."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -12,13 +11,12 @@ from peakplan_client.wording import kind_groups
 
 from peakplan.shop.counting import Path, by_first
 from peakplan.shop.facets import facet_of_field, words_of_code
-from peakplan.shop.fields import SECTIONS
+from peakplan.shop.fields import is_in_stock
 from peakplan.shop.lexicon import Learnt, category_id
 from peakplan.shop.merging import plain_name
 from peakplan.shop.roles import Roles
 from peakplan.shop.texts import key
 from service.planner.spelling import words as word_list
-from service.planner.text import fold
 
 _OWN: Final = 0.6  # of the titles that call a thing so those of a category: it is one of its names
 _OF_CATEGORY: Final = 0.01  # of a category's titles
@@ -29,9 +27,8 @@ _TELLING: Final = 6  # names of a category that tell which group of synonyms is 
 _OF_VERTICAL: Final = 0.12  # of a category's things those of a vertical
 # As tuned for the first mapping of the sample shop (docs/search.md).
 _BOOSTS: Final = {"type": 0.6, "brand": 0.5, "audience": 0.5, "color": 0.4, "material": 0.4}
+_OF_TITLES: Final = 5.0  # boost of kinds that titles tell: their words are in the text as often as not
 _IN_TEXT: Final = ("color", "material", "feature", "occasion", "theme", "shape")
-_IN_STOCK: Final = frozenset(SECTIONS["in stock"])
-_SOLD_OUT: Final = frozenset(SECTIONS["out of stock"])
 _SCALES: Final = (5, 10, 100)  # of ratings
 _ONE_CURRENCY: Final = 0.98  # of the prices that say theirs
 
@@ -46,7 +43,8 @@ def learnt_mapping(learnt: Learnt, roles: Roles, index: str, currency: str | Non
     mapping: dict[str, Any] = {"index": index, "text": text}
     mapping["exclude_text"] = [field for field in text if field not in levels[:-1]]
     mapping["facets"] = _facets(learnt, roles, levels)
-    if levels and (verticals := _verticals(learnt, roles)):
+    is_field = levels and (len(levels) == 1 or not roles.of(levels[0]).level)  # else no value of it is a top alone
+    if is_field and (verticals := _verticals(learnt, roles)):
         mapping["vertical"] = {"field": levels[0], "boost": 0.2, "values": verticals}
     if field := roles.price:
         mapping["price"] = {"field": field, **({"currency": currency} if currency else {})}
@@ -63,7 +61,7 @@ def learnt_mapping(learnt: Learnt, roles: Roles, index: str, currency: str | Non
     offers: dict[str, Any] = {}
     if (field := roles.stock) and (offer := _in_stock(learnt)):
         offers["in_stock"] = {"field": field, **offer}
-    if roles.stock and (unknown := [value for value in learnt.counts.stocks if _stock_word(value) is None][:5]):
+    if roles.stock and (unknown := [value for value in learnt.counts.stocks if is_in_stock(value) is None][:5]):
         notes.append(f"{roles.stock} holds {', '.join(unknown)}: these count as not in stock")
     if roles.sale:
         offers["on_sale"] = {"field": roles.sale, "min": 0.01}
@@ -90,7 +88,8 @@ def _currencies(learnt: Learnt, roles: Roles, price: dict[str, Any]) -> Iterator
 def _facets(learnt: Learnt, roles: Roles, levels: list[str]) -> dict[str, Any]:
     facets: dict[str, Any] = {}
     if levels:
-        facets["type"] = {"field": levels[-1], "boost": _BOOSTS["type"], "values": _kinds(learnt)}
+        boost = _OF_TITLES if roles.kinds else _BOOSTS["type"]
+        facets["type"] = {"field": levels[-1], "boost": boost, "values": _kinds(learnt, roles)}
         if ids := _ids(learnt):
             facets["type"]["ids"] = ids
     if field := roles.brand:
@@ -123,7 +122,7 @@ def _facet(facet: str, field: str, value_of: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-def _kinds(learnt: Learnt) -> dict[str, list[str]]:
+def _kinds(learnt: Learnt, roles: Roles) -> dict[str, list[str]]:
     """Return the values of the field of the last category with the names of what is in each."""
     counts, value_of = learnt.counts, _values(learnt)
     totals: Counter[str] = Counter()
@@ -145,6 +144,7 @@ def _kinds(learnt: Learnt) -> dict[str, list[str]]:
             own = count >= _OWN * totals[head] and count >= max(_FEWEST, _OF_CATEGORY * size[value])
             if own and head != key(value) and not _says_nothing(head, mine, totals):
                 named[head] = None
+        named |= dict.fromkeys(roles.kinds[value].names if value in roles.kinds else ())
         found[value] = named
     _add_synonyms(found)
     return {value: list(named) for value, named in found.items()}
@@ -216,21 +216,13 @@ def _verticals(learnt: Learnt, roles: Roles) -> dict[str, list[str]]:
 
 
 def _in_stock(learnt: Learnt) -> dict[str, Any] | None:
-    values = [value for value in learnt.counts.stocks if _stock_word(value)]
+    values = [value for value in learnt.counts.stocks if is_in_stock(value)]
     numbers = sum(count for value, count in learnt.counts.stocks.items() if value.replace(".", "").isdigit())
     if numbers > 0.9 * learnt.counts.stocks.total() and not learnt.counts.stocks.keys() <= {"0", "1"}:
         return {"min": 1}
     if not values:
         return None
     return {"values": [value.lower() == "true" if value.lower() in ("true", "false") else value for value in values]}
-
-
-def _stock_word(value: str) -> bool | None:
-    """Tell whether a word or number of a stock's field says that a product is there; None for one that is unknown."""
-    word = re.sub(r"[ -]+", "_", fold(value).strip())
-    if word.replace(".", "", 1).isdigit():
-        return float(word) > 0
-    return True if word in _IN_STOCK else False if word in _SOLD_OUT else None
 
 
 def as_yaml(mapping: dict[str, Any], command: str) -> str:

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from peakplan.shop.counting import Path
 from service.planner.shop.kinds import plain_words
 from service.planner.shop.meanings import GENERAL_VECTORS, WORD_VECTORS, write_meanings
 
+Path = tuple[str, ...]
 Floats = NDArray[np.float32]
 _NAME_WEIGHT: Final = 0.5  # of a category's own name, beside its products' titles and their texts
 

@@ -19,6 +19,7 @@ _OWN: Final = frozenset(("id", "sku", "handle", "gid"))
 _ONE: Final = frozenset((*SECTIONS["title"], *SECTIONS["description"], *SECTIONS["id"]))
 _PAIR: Final = re.compile(r"^(.*\D(\d+)?)[ _]names?$", re.I)
 _BEHIND: Final = (" Value", " value(s)", " value", "_value", " VALUES", " Values", " Description")
+_SWATCH: Final = re.compile(r"#[0-9a-f]{6}:", re.I)  # before the name of a colour
 _EXPLODED: Final = ("additional_attributes",)
 _VARIATIONS: Final = "configurable_variations"
 
@@ -157,7 +158,9 @@ def _joined(row: Row) -> Row:
     for name, value in pairs:
         called = row[name][0] if isinstance(row[name], list) and row[name] else row[name]
         if called and row[value] not in (None, "", []) and called not in ("Title", "Default Title"):
-            whole.setdefault(str(called), row[value])
+            held = row[value] if isinstance(row[value], list) else [row[value]]
+            options = [_SWATCH.sub("", str(each)) for each in held]
+            whole.setdefault(str(called), options if len(options) > 1 else options[0])
     for name in exploded:
         held = whole.pop(name)
         for each in re.split(r"[,|]", ",".join(held) if isinstance(held, list) else str(held)):

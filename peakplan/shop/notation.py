@@ -50,12 +50,14 @@ def decimal_mark(values: Iterable[str]) -> str:
     return marks.most_common(1)[0][0] if marks else ""
 
 
-def notation_of(values: Collection[str], *, is_path: bool) -> Notation:
+def notation_of(values: Collection[str], *, is_path: bool, facet: str = "") -> Notation:
     """Return how a column's cells are written; values that hold a mark in their names are not split at it."""
     level = _level(values) if is_path else ""
     several = "".join(mark for mark in (LISTED, "|", ";") if mark != level and _separates(mark, values))
     if _lists(Notation(several, level), values, is_path=is_path):
         several += ","
+    if facet in ("color", "material") and not is_path:  # "Red/Grey" is two, and a size "M/L" one
+        several += "/"
     return Notation(several, level)
 
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from peakplan.shop.fields import SECTIONS
+from peakplan.shop.fields import SECTIONS, is_in_stock
+from peakplan.shop.inducing import KIND_FIELD, kind_of
 from peakplan.shop.merging import Row, plain_name
 from peakplan.shop.notation import LISTED, Notation
 from peakplan.shop.roles import Roles
-from peakplan.shop.texts import amounts_of, number, plain
+from peakplan.shop.texts import amounts_of, currency_of, number, plain
 from service.planner.amounts import Amount
 from service.planner.text import fold
 
@@ -18,7 +19,7 @@ _MOST_TEXT: Final = 400  # characters of a description
 _MOST_VALUES: Final = 200  # of a list
 _MOST_OF_ONE: Final = 20  # values of an attribute
 _NAMES: Final = ("name", "key", "label", "attribute_code", "attribute_name", "code", "PARAM_NAME")
-_VALUES: Final = ("value", "values", "val", "attribute_value", "VAL", "value_name")
+_VALUES: Final = ("value", "values", "val", "option", "options", "attribute_value", "VAL", "value_name")
 _EVERYTHING: Final = frozenset(SECTIONS["categories of everything"])
 Attributes = dict[str, list[str]]
 Path = tuple[str, ...]
@@ -64,6 +65,7 @@ def flat(row: dict[str, Any], prefix: str = "", depth: int = 3) -> Iterator[tupl
         elif isinstance(value, list) and isinstance(value[0], dict) and depth:
             yield from _objects(field, [each for each in value[:_MOST_VALUES] if isinstance(each, dict)], depth)
         elif isinstance(value, list):
+            value = [" > ".join(map(str, each)) if isinstance(each, list) else each for each in value]
             yield field, [plain(each) for each in value[:_MOST_VALUES] if each not in (None, "")]
         else:
             yield field, value
@@ -72,7 +74,7 @@ def flat(row: dict[str, Any], prefix: str = "", depth: int = 3) -> Iterator[tupl
 def _literal(text: str) -> Any:
     for read in (json.loads, ast.literal_eval):
         try:
-            return read(text)
+            return read(text.replace('"=>', '":'))  # Ruby's
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
     return text
@@ -101,9 +103,11 @@ def product(line: int, row: dict[str, Any], roles: Roles) -> Product | None:
     title = plain(_one(fields.get(roles.title, "")))
     if not title:
         return None
+    if roles.kinds:
+        fields[KIND_FIELD] = kind_of(title, roles.kind_counts)
     (path, leaf), *others = _paths(fields, roles) or [((), "")]
     prices = prices_of(fields, roles)
-    code = plain(_one(fields.get(roles.currency, ""))).upper() if roles.currency else ""
+    code = currency_of(plain(_one(fields.get(roles.currency, "")))) if roles.currency else None
     stock = fields.get(roles.stock) if roles.stock else None
     rating = _one(fields.get(roles.rating)) if roles.rating else None
     return Product(
@@ -114,7 +118,7 @@ def product(line: int, row: dict[str, Any], roles: Roles) -> Product | None:
         path,
         leaf,
         prices[0].value if prices else None,
-        code or next((price.currency for price in prices if price.currency), None),
+        code or next((price.currency for price in prices if price.currency), roles.currency_named if prices else None),
         number(rating, roles.of(roles.rating).level),
         "" if stock is None else plain(_stock(stock)),
         {field: _values(fields[field], field, roles) for field in roles.attributes if field in fields},
@@ -132,7 +136,8 @@ def prices_of(fields: dict[str, Any], roles: Roles) -> list[Amount]:
     found = amounts_of(held, roles.of(roles.price).level)
     if re.search(r"cents?$|minor", plain_name(roles.price)):
         found = [Amount(price.value / 100, price.currency) for price in found]
-    return sorted(found, key=lambda price: price.value)
+    priced = [price for price in found if price.value] or found  # a parent of variants often costs 0
+    return sorted(priced, key=lambda price: price.value)
 
 
 def _one(value: Any) -> Any:
@@ -143,11 +148,9 @@ def _stock(value: Any) -> Any:
     """Return whether any variant is there, where several say so."""
     if not isinstance(value, list):
         return value
-    known = next((each for each in value if fold(str(each)).replace(" ", "_") in _IN_STOCK), None)
-    return known if known is not None else max(value, key=lambda each: number(each) or 0, default="")
-
-
-_IN_STOCK: Final = frozenset(SECTIONS["in stock"])
+    return max(
+        value, key=lambda each: (is_in_stock(str(each)) or False, str(each).isalpha(), number(each) or 0), default=""
+    )
 
 
 def _values(value: Any, field: str, roles: Roles) -> list[str]:
@@ -178,7 +181,7 @@ def paths_of(value: Any, notation: Notation) -> list[tuple[Path, str]]:
         leaf = levels[-1] if notation.level == LISTED and levels else part
         while len(levels) > 1 and fold(levels[0]).replace("-", " ") in _ROOTS:
             levels = levels[1:]
-        is_all = len(levels) == 1 and fold(levels[0]) in _EVERYTHING
+        is_all = len(levels) == 1 and (fold(levels[0]) in _EVERYTHING or fold(levels[0]) in _ROOTS)
         found.append((is_all, -len(levels), tuple(levels), leaf))
     kept = [each for each in found if not each[0]] or found
     return [(path, leaf) for _, _, path, leaf in sorted(kept, key=lambda each: each[:2]) if path]

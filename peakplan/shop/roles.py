@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from peakplan.shop.facets import facet_of_field
-from peakplan.shop.fields import SECTIONS
+from peakplan.shop.fields import SECTIONS, is_in_stock
+from peakplan.shop.inducing import KIND_FIELD, Kind, induced
 from peakplan.shop.merging import plain_name
 from peakplan.shop.notation import LISTED, Notation, decimal_mark, notation_of
 from peakplan.shop.profiles import MOST_DISTINCT, READ, SAME_ID, FieldProfile, Profiles, is_said, tells
+from peakplan.shop.texts import currency_of, key
 from service.planner.money import code_of
 
 ROLES: Final = (
@@ -32,7 +34,9 @@ _WRAPPERS: Final = frozenset(
     ("name", "value", "title", "label", "text", "amount", "id", "cents")
 )  # "brand.name" is a brand
 _SORTS: Final = re.compile(r"\d{4}-\d\d|\d{4}/\d\d|\d{8,}|\d{4}$")  # a text that sorts as its date does
-_MONEY: Final = re.compile(r"price|preis|prix|precio|prezzo|preco|prijs|\bcost\b|amount|betrag")
+_MONEY: Final = re.compile(
+    r"price|preis|prix|precio|prezzo|preco|prijs|tarif|pvp|цена|cena|価格|\bcost\b|amount|betrag"
+)
 _IMPORTANT: Final = {"price": _MONEY, "stock": re.compile(r"stock|availab|lager|inventory"),
                      "currency": re.compile(r"currency|waehrung|wahrung|devise|moneda|valuta")}  # fmt: skip
 
@@ -45,7 +49,8 @@ class RolesError(ValueError):
 class Roles:
     """The fields by what they are; `categories` from the top, `attributes` the rest that describes products.
 
-    `notation` says how the cells of a field are written, `unused` which fields are left out although they matter,
+    `notation` says how the cells of a field are written, `kinds` what titles call things where there are no categories,
+    `unused` which fields are left out although they matter,
     `notes` what else was seen.
     """
 
@@ -64,6 +69,7 @@ class Roles:
     image: str | None = None
     attributes: tuple[str, ...] = ()
     notation: Mapping[str, Notation] = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -72,6 +78,21 @@ class Roles:
         one = {getattr(self, role): role for role in ROLES if getattr(self, role, None)}
         levels = {name: f"category {at}" for at, name in enumerate(self.categories, 1)}
         return one | levels | dict.fromkeys(self.attributes, "attribute")
+
+    @property
+    def currency_named(self) -> str | None:
+        """The currency that the name of the price's field says: "price_eur", "Preis (€)"."""
+        for word in re.findall(r"[^\W\d_]{3}(?![^\W\d_])|[^\w\s.,()/:-]", self.price or ""):
+            if word.lower() in SECTIONS["currencies in names"]:
+                return str(word).upper()
+            if not word.isalpha() and (code := currency_of(word)):
+                return code
+        return None
+
+    @property
+    def kind_counts(self) -> dict[str, float]:
+        """How many titles say each kind, where these stand for categories."""
+        return {name: kind.titles for name, kind in self.kinds.items()}
 
     def of(self, name: str | None) -> Notation:
         """Return how the cells of a field are written."""
@@ -105,15 +126,23 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
     notation = {name: notation_of(profiles[name].values, is_path=True) for name in categories}
     attributes = [name for name, role in given.items() if role == "attribute"]
     rest = [name for name in left if name not in categories and not _is_bookkeeping(name)]
-    notation |= {name: notation_of(profiles[name].values, is_path=False) for name in (*attributes, *rest)}
+    notation |= {name: notation_of(profiles[name].values, is_path=False, facet=facet_of_field(name))
+                 for name in (*attributes, *rest)}  # fmt: skip
     attributes += [name for name in left if name in notation and name not in categories
                    and _describes(name, left[name], notation[name])]  # fmt: skip
     for role in ("price", "sale", "rating"):
         if role in found:
             notation[found[role]] = Notation(level=decimal_mark(profiles[found[role]].values))
     unused = _unused({name: one for name, one in left.items() if name not in categories}, found, sample)
+    kinds: dict[str, Kind] = {}
     if not categories:
-        notes.append("no field is read as the category: plans find products by their words alone")
+        told_by = [name for name in (*attributes, found.get("brand", "")) if facet_of_field(name) != "feature"
+                   or name == found.get("brand")]  # fmt: skip
+        parts = (notation.get(name, Notation()).parts(value) for name in told_by for value in profiles[name].values)
+        kinds = induced(list(profiles[found["title"]].values), {key(part) for several in parts for part in several})
+        categories = (KIND_FIELD,) if kinds else ()
+        notes.append(f"no field is read as the category: titles tell {len(kinds)} kinds, in the field {KIND_FIELD} "
+                     "that enriched.jsonl has; add it to the index")  # fmt: skip
         unused[0].extend(f"{name} holds ids of categories and no names: export the names, or --map FIELD=category"
                          for name in left if _CATEGORY.match(plain_name(name)) and not left[name].is_text)  # fmt: skip
     if "price" in found and profiles[found["price"]].money[1] > 0.5:
@@ -121,7 +150,7 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
         notes.append(f"{found['price']} holds texts such as {example!r}: index them as numbers, which engines compare")
     kept = {name: each for name, each in notation.items() if name in (*found.values(), *categories, *attributes)}
     all_roles: dict[str, Any] = {**found, "categories": categories, "attributes": tuple(dict.fromkeys(attributes))}
-    return Roles(**all_roles, notation=kept, unused=tuple(unused[0]), notes=(*notes, *unused[1]))
+    return Roles(**all_roles, notation=kept, kinds=kinds, unused=tuple(unused[0]), notes=(*notes, *unused[1]))
 
 
 def _settle(found: dict[str, str], free: Profiles) -> Iterable[str]:
@@ -140,12 +169,22 @@ def _settle(found: dict[str, str], free: Profiles) -> Iterable[str]:
     ):
         yield f"{name} sorts no products: write dates as 2026-01-31, which engines sort"
         del found["newest"]
+    if "stock" not in found:
+        told = [key for key, one in free.items() if key not in found.values() and _says_stock(one)]
+        found |= {"stock": told[0]} if told else {}
     if "sale" in found and "price" not in found:
         found["price"] = found.pop("sale")
     if "price" not in found:
         signed = [key for key, one in free.items() if key not in found.values() and one.money[1] > 0.8]
         if signed:
             found["price"] = min(signed, key=lambda key: (key.count("."), -free[key].filled))
+
+
+def _says_stock(one: FieldProfile) -> bool:
+    """Tell whether words of stock, in any language, are all that a field holds; flags and numbers may say else."""
+    flags = ("false", "active", "inactive", "limited")
+    told = (len(value) > 4 and value.lower() not in flags and is_in_stock(value) is not None for value in one.values)
+    return not one.numbers and all(told)
 
 
 def _unused(
@@ -156,11 +195,9 @@ def _unused(
     for name, one in left.items():
         for role, pattern in _IMPORTANT.items():
             is_named = bool(pattern.search(plain_name(name)))
-            is_role = is_named or (role == "price" and one.money[1] > 0.8)
+            is_role = is_named or (role == "price" and role not in found and one.money[1] > 0.8)
             is_seldom = one.filled < 0.05 * len(sample) or (len(one.values) < 2 and role in found)
             if not is_role or one.urls > 0.5 * one.filled or is_seldom:
-                continue
-            if role in found and tells(found[role], name, sample):
                 continue
             flag = f"--map {_quoted(f'{name}={role}')}"
             example = next(iter(one.values))[:40]
@@ -256,13 +293,16 @@ def _is_bookkeeping(name: str) -> bool:
     """Tell whether a name says that a field is the system's own, and no shopper asks for it."""
     if facet_of_field(name) != "feature":
         return False
+    if plain_name(name) in SECTIONS["description"]:
+        return True
     words = plain_name(name).split("_")
     return any(word in SECTIONS["bookkeeping"] for word in (words[0], words[-1], "_".join(words)))
 
 
 def _describes(name: str, profile: FieldProfile, notation: Notation) -> bool:
     values = profile.values
-    is_flag = profile.numbers > 0.9 * profile.filled and facet_of_field(name) == "feature" and len(values) < 3
+    flags = sum(count for value, count in values.items() if value.lower() in ("yes", "no", "y", "n", "true", "false"))
+    is_flag = profile.numbers + flags > 0.9 * profile.filled and facet_of_field(name) == "feature" and len(values) < 3
     is_money = bool(_MONEY.search(plain_name(name)))
     urls = profile.urls >= 0.5 * profile.filled
     parts = {part for value in values for part in notation.parts(value)}
@@ -276,9 +316,11 @@ def _categories(left: Profiles, sample: Sequence[Mapping[str, Any]], title: str)
     """Return the fields of categories from the top: a value of a lower one tells that of the upper."""
     named = [name for name, one in left.items() if one.filled >= 0.5 * len(sample) and _is_category(name, one)]
     sure = [name for name in named if plain_name(name) not in _LESS_SURE] or named
-    paths = [name for name in sure if notation_of(left[name].values, is_path=True).level]
+    paths = [name for name in sure or _trees(left) if notation_of(left[name].values, is_path=True).level]
     if paths:
-        return (max(paths, key=lambda name: len(left[name].values)),)
+        best = max(paths, key=lambda name: len(left[name].values))
+        if all(len(left[name].values) <= 2 * len(left[best].values) for name in sure):
+            return (best,)
     if not sure:
         return ()
     chain = [min(sure, key=lambda name: len(left[name].values))]
@@ -289,10 +331,16 @@ def _categories(left: Profiles, sample: Sequence[Mapping[str, Any]], title: str)
     return tuple(chain)
 
 
+def _trees(left: Profiles) -> list[str]:
+    """Return the fields that hold paths ("Home > Lamps"), whatever they are called."""
+    return [name for name, one in left.items() if one.is_text and sum(" > " in value for value in one.values)
+            > 0.8 * len(one.values) and 1 < len(one.values) <= max(30, 0.5 * one.filled)]  # fmt: skip
+
+
 def _is_category(name: str, one: FieldProfile) -> bool:
     """Tell whether a field is named as a category and holds names that repeat, none of a system's own words."""
     is_named = any(_CATEGORY.match(each) or each in SECTIONS["category"] for _, each in _names_of(name))
-    if not is_named or not one.is_text or all(value.lower() in _SYSTEM for value in one.values):
+    if not is_named or "@" in name or not one.is_text or all(value.lower() in _SYSTEM for value in one.values):
         return False
     notation = notation_of(one.values, is_path=True)
     parts = {part for value in one.values for part in notation.parts(value)}

@@ -156,6 +156,7 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
         "words": len(learnt.words),
         "roles": roles.told(),
         "notation": {name: list(each) for name, each in roles.notation.items()},
+        "kinds": roles.kind_counts,
         "unused": roles.unused,
         "source_sha256": _digest(task.source),
     }

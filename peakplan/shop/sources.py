@@ -91,7 +91,11 @@ def _open(path: Path) -> IO[bytes]:
     if magic != b"PK\x03\x04":
         return path.open("rb")
     archive = zipfile.ZipFile(path)
-    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+    names = [
+        name
+        for name in archive.namelist()
+        if not name.endswith("/") and not re.match(r"__MACOSX|(.*/)?readme", name, re.I)
+    ]
     if any(name.startswith(("xl/", "word/", "content.xml")) for name in names):
         raise SourceError(f"{path} is a spreadsheet: save it as CSV in UTF-8")
     if len(names) != 1:

@@ -47,13 +47,16 @@ def _parsed(text: str) -> Any:
 
 
 def _lines(lines: Iterable[str]) -> Iterator[Found]:
+    action: dict[str, Any] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         row = _parsed(line) if len(line) <= _MOST_CHARACTERS else f"has {len(line)} characters, which no product has"
-        if isinstance(row, dict):
-            if row.keys() not in ({"index"}, {"create"}):  # the actions of a bulk request
-                yield number, _unwrapped(row)
+        if isinstance(row, dict) and row.keys() in ({"index"}, {"create"}):  # the actions of a bulk request
+            action = next(iter(row.values()))
+        elif isinstance(row, dict):
+            yield number, Row({**({"_id": action["_id"]} if "_id" in action else {}), **_unwrapped(row)})
+            action = {}
         else:
             yield BadRow(number, row if isinstance(row, str) else f"is a {type(row).__name__}, not an object")
 
@@ -88,6 +91,9 @@ def _inside(value: Any) -> Iterator[Row]:
         level = [below for each in level if isinstance(each, dict) for below in each.values()]
         if best:
             break
+    held = list(value.values()) if isinstance(value, dict) and not best else []
+    if len(held) > 1 and all(isinstance(each, dict) and each.keys() == held[0].keys() for each in held):  # by their ids
+        best = [{"_id": name, **each} for name, each in value.items()]
     is_product = isinstance(value, dict) and value.keys() & {"title", "name", "sku", "offers"}
     rows = [_unwrapped(each) for each in best if isinstance(each, dict)] if not is_product else []
     products = [row for row in rows if "Product" in str(row.get("@type", ""))]
@@ -108,13 +114,21 @@ def xml_rows(file: IO[bytes]) -> Iterator[Found]:
     """
     number = 0
     inside: ElementTree.Element | None = None
+    paths: dict[str, str] = {}  # of categories that the feed names once, by id
     for event, one in ElementTree.iterparse(file, events=("start", "end")):
         if event == "start":
             inside = one if inside is None and _local(one.tag) in _ITEMS else inside
         elif inside is not None and one is inside:
             number, inside = number + 1, None
-            yield number, Row(_children(one))
+            row = Row(_children(one))
+            if (path := paths.get(str(row.get("categoryId")))) is not None:
+                row["category"] = path
+                del row["categoryId"]
+            yield number, row
             one.clear()
+        elif inside is None and _local(one.tag) == "category" and one.get("id") and one.text:
+            above = paths.get(one.get("parentId", ""), "")
+            paths[one.get("id", "")] = f"{above} > {one.text.strip()}".removeprefix(" > ")
     if not number:
         raise ValueError(f"it has none of the elements {', '.join(sorted(_ITEMS))}: save it as CSV in UTF-8")
 

@@ -10,6 +10,9 @@ from peakplan_client.mapping import stem
 
 from peakplan.shop.fields import SECTIONS
 from service.planner.amounts import Amount, read_amounts
+from service.planner.fallback.reading.en.facets import KIND_OF
+from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
+from service.planner.money import code_of
 
 _TAG: Final = re.compile(r"<[^<>]{1,200}>")
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’&+-][^\W_]+)*")
@@ -18,6 +21,8 @@ _LOCALES: Final = {".": "en", ",": "de"}  # whose decimals have this mark
 _PLAIN: Final = re.compile(r"-?\d+(?:\.\d+)?")
 _MEASURE: Final = re.compile(r"^\s*(\d+(?:[.,]\d+)?)\s*([a-zA-Zμ\"'″′]+\.?|fl\.? ?oz\.?)\s*$")
 _ONE_NUMBER: Final = re.compile(r"^[^\w\s]{0,2}\s?-?\d[\d.,  ]*\s?\S{0,3}$")
+# What ends the name of a thing in a title.
+ENDS: Final = frozenset("with for by in on from and - – — | , ( [ / featuring".split()) | FUNCTION_WORDS
 # The dimension of each unit's name, and the unit in the base of its dimension.
 UNIT_OF: Final = {
     name: (section.split()[1], float(section.split()[2]))
@@ -34,7 +39,7 @@ def plain(value: Any) -> str:
         text = text.encode("utf-8", "replace").decode()  # JSON may hold halves of surrogate pairs
     if "<" in text:
         text = _TAG.sub(" ", text)
-    if "&" in text:
+    for _ in range(2 if "&" in text else 0):  # some exports escape twice
         text = html.unescape(text)
     return " ".join(text.split())
 
@@ -53,6 +58,11 @@ def singular(word: str) -> str:
 def key(text: str) -> str:
     """Return how a value is compared: its words without case, plural, signs and spaces between them."""
     return " ".join(singular(part) for word in tokens(text) for part in re.split(r"[.'’&+-]", word))
+
+
+def is_aside(word: str) -> bool:
+    """Tell whether a word behind a thing is a letter, a unit, a size or a colour: "Bolt M8 x", "Tee XL tan"."""
+    return len(word) == 1 or word in UNIT_OF or KIND_OF.get(word) in ("size", "color")
 
 
 @lru_cache(maxsize=200_000)
@@ -82,6 +92,12 @@ def amounts_of(value: Any, mark: str = "") -> list[Amount]:
         is_whole = not isinstance(each, str) or mark == "." or text[-4:-3] != "."
         found += [Amount(float(text))] if _PLAIN.fullmatch(text) and is_whole else amounts(text, mark) if text else ()
     return found
+
+
+def currency_of(text: str) -> str | None:
+    """Return the code that a currency's code, sign or name means: "eur", "US Dollar"; None where it means none."""
+    found: str | None = next((one.currency for one in amounts(f"1 {text}")), None)
+    return text.upper() if code_of(text.upper()) else found
 
 
 def is_amount(text: str) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
+from peakplan_client.operators import without_operators
+
 from service.engines.meaning import QuestionMeaning
 from service.planner.amounts import Amount, read_amounts, signed_currency
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating, Sort
@@ -50,7 +52,7 @@ def plan_from_draft(
     plan = plan.model_copy(update={"sources": sources})
     if draft.foreign or not intent.products:
         return plan.model_copy(update={"queries": [question.text] if draft.foreign else text_queries(question)})
-    plan = plan.model_copy(update=_product_fields(draft, question))
+    plan = without_operators(plan.model_copy(update=_product_fields(draft, question)), question.text)
     if not current.SHOPS:
         return plan
     told = [question.surface(mark.first, mark.last) for mark in draft.marks if mark.facet == "need"]

@@ -30,7 +30,7 @@ class Right:
     """What is right for a file: `price` is the field, the first product's price and the currency."""
 
     title: str = "title"
-    price: tuple[str, float, str | None] = ("price", 7.99, None)
+    price: tuple[str, float | None, str | None] = ("price", 7.99, None)
     categories: list[list[str]] | None = field(default_factory=lambda: FLAT)
     products: int = 20
     facets: dict[str, list[str]] = field(default_factory=dict)
@@ -55,6 +55,7 @@ SORTS = {name: Right(price=("price", 479.4, code)) for name, code in {
     "ASen": "AUD", "CSen": "CAD", "RSde": "BRL", "Rsen": "INR", "USSen": "USD", "de€": "EUR", "enUSDpc": "USD",
     "frkr": None, "fr€": "EUR", "€de": "EUR",
 }.items()}  # fmt: skip
+TREE = [["Home", "Rugs"], ["Garden", "Hoses"]]
 LEAVES = [["Chairs"], ["Fittings"], ["Mugs"], ["Players"], ["Scarfs"]]
 LEARNT = {
     "r01-shopify-variants.csv": Right(
@@ -97,7 +98,8 @@ LEARNT = {
         mapping={"rating": {"field": "aggregateRating.ratingValue", "best": 5}}),
     "r12b-jsonld-offers-list.jsonl": Right(
         "name", ("offers.price", 7.99, "EUR"), [["Home", *each] for each in FLAT], roles={"brand.name": "brand"}),
-    "r14-category-ids.csv": Right("name", categories=None, unused="category_id holds ids of categories and no names"),
+    "r14-category-ids.csv": Right(
+        "name", categories=[["Lamp"], ["Mug"], ["Scarf"]], unused="category_id holds ids of categories and no names"),
     "r15-gtin.csv": Right(note="gtin is no id: 20 of 20 products have 4.00639E+12"),
     "r18-entities-slashes.csv": Right(
         products=40, categories=[["1/2 Inch Fittings"], ["DVD/Blu-ray"], ["Home & Living"], ["Kitchen & Dining"],
@@ -123,6 +125,52 @@ LEARNT = {
         note="release_date sorts no products"),
     "r28-stock-words.jsonl": Right(
         products=40, mapping={"offers": {"in_stock": {"field": "availability", "values": ["Auf Lager"]}}}),
+    "s-italian.csv": Right(
+        "Denominazione", ("Prezzo", 912.5, "EUR"), TREE, products=12,
+        roles={"Marchio": "brand", "Disponibilità": "stock"}),
+    "s-swiss.csv": Right(
+        "Bezeichnung", ("VK-Preis", 1012.5, "CHF"), [["Rugs"]], products=12,
+        mapping={"offers": {"in_stock": {"field": "Lagerstatus", "values": ["an Lager"]}}}),
+    "s-markets.csv": Right(
+        price=("price_eur", 12.5, "EUR"), categories=[["Rugs"]], products=12,
+        note="price_gbp is not used, price_eur is"),
+    "s-compare-at.csv": Right(
+        price=("price", 12.5, None), categories=[["Rugs"]], products=12, roles={"compare_at_price": "sale"}),
+    "s-google.xml": Right(
+        price=("price", 12.5, "GBP"), categories=TREE, products=6,
+        facets={"color": ["Blue", "Grey", "Red"], "size": ["L", "M", "S"]}, roles={"sale_price": "sale"}),
+    "s-graph.json": Right(
+        "name", ("offers.lowPrice", 12.5, "EUR"), TREE, products=12, note="offers.highPrice is not used",
+        mapping={"offers": {"in_stock": {"field": "offers.availability", "values": ["https://schema.org/InStock"]}},
+                 "rating": {"field": "aggregateRating.ratingValue", "best": 10}}),
+    "s-bulk.ndjson": Right(price=("price", 12.5, None), categories=[["Rugs"]], products=12, roles={"_id": "id"}),
+    "s-cp1251.csv": Right(
+        "Название", ("Цена", 1125, "RUB"), [["Ковры"], ["Лампы"]], products=12, roles={"Артикул": "id"}),
+    "s-wix.csv": Right(
+        "name", ("price", 12.5, None), [["Rugs"]], products=6, facets={"Color": ["Blue", "Red"]},
+        roles={"handleId": "id"}),
+    "s-etsy.csv": Right(
+        "TITLE", ("PRICE", 12.5, "USD"), [["Rug"], ["Table lamp"]], products=12,
+        facets={"Colour": ["Blue", "Red"], "MATERIALS": ["cotton", "wool"]}),
+    "s-amazon.jsonl": Right(
+        price=("price", None, "USD"), categories=TREE, products=12, roles={"categories": "category 1"}),
+    "s-meta.csv": Right(
+        price=("price", 12.5, "EUR"), categories=[["Home & Garden", "Decor", "Rugs"]], products=12),
+    "s-cat-objects.jsonl": Right(
+        "name", ("price", 12.5, None), TREE, products=12, facets={"attributes[Color]": ["Blue", "Green", "Red"]}),
+    "s-entities.csv": Right(price=("price", 12.5, "EUR"), categories=[["Home & Living", "Rugs"]], products=12),
+    "s-map.json": Right(price=("price", 12.5, None), categories=[["Rugs"]], products=12, roles={"_id": "id"}),
+    "s-yandex.xml": Right(
+        "name", ("price", 125, "RUB"), [["Home", "Rugs"], ["Trowels"]], products=12, roles={"currencyId": "currency"}),
+    "s-offers.jsonl": Right("name", ("offers.price", 12.5, "EUR"), [["Rugs"]], products=12),
+    "s-stock-text.csv": Right(
+        price=("price", 12.5, "USD"), categories=[["Rugs"]], products=12,
+        mapping={"offers": {"in_stock": {"field": "availability", "values": ["In stock (5)", "Only 2 left"]}}}),
+    "s-hardware.csv": Right(
+        price=("price", 3.99, "GBP"), categories=[["Screw"], ["Drill bit"], ["Gloves"]], products=40,
+        note="price is in GBP (30), EUR (10)"),
+    "s-french-nocat.csv": Right(
+        "Désignation", ("Prix", 12.9, "EUR"), [["Chaise"], ["Lampe"], ["Table"], ["Tapis"]], products=24),
 }  # fmt: skip
 REFUSED = {"r10-headerless.csv": "write a line above it that names the columns"}
 

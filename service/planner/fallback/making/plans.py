@@ -1,5 +1,7 @@
 """The plan of a conversation's newest question by rule: what a shopper gets while no model is free."""
 
+from peakplan_client.operators import without_operators
+
 from service.planner.fallback.making.completion import complete_plan
 from service.planner.fallback.making.in_language import plan_in_language
 from service.planner.fallback.making.needs import need_of
@@ -19,6 +21,7 @@ def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary, draft: Plan
     if not conversation.is_english:
         return plan_in_language(conversation.question, conversation.reader, vocabulary)
     plan = complete_plan(draft or draft_by_rule(conversation, vocabulary), conversation, vocabulary)
+    plan = without_operators(plan, conversation.question.text)
     shop = current.lexicon() if current.SHOPS else None
     if shop is None or shop.kinds is None:
         return plan
