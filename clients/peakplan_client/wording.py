@@ -6,7 +6,7 @@ Words only tell what they say: that a text does not name leather is no sign that
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Final
 
 import yaml
@@ -14,7 +14,7 @@ import yaml
 from peakplan_client.mapping import normal
 
 Words = tuple[str, ...]
-_FILE: Final = Path(__file__).with_name("words.yaml")
+_FILE: Final = files(__package__) / "words.yaml"  # also in a wheel that is not unpacked
 # In names: what comes after is no thing ("jacket with pin").
 _AFTER: Final = re.compile(r"[,:;(]|\s(?:with|for|in|featuring|by|from|-|–)\s")
 # In descriptions: "this silver laptop" is one, "our laptop skin" is none.
