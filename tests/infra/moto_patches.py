@@ -1,6 +1,7 @@
 """moto's own CloudFormation models, completed: what they drop of a template, answer wrongly, or end on."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from moto.autoscaling.models import FakeAutoScalingGroup
@@ -11,7 +12,8 @@ from moto.core.responses import ActionResult
 from moto.ec2.models.security_groups import SecurityGroup
 from moto.elbv2.models import FakeLoadBalancer, FakeTargetGroup
 from moto.iam.access_control import PermissionResult
-from moto.route53.models import FakeZone, route53_backends
+from moto.route53.exceptions import NoSuchHostedZone
+from moto.route53.models import FakeZone, RecordSet, route53_backends
 from moto.s3.models import FakeBucket
 from moto.sns.models import Topic
 from moto.ssm.models import Parameter
@@ -109,6 +111,18 @@ def _delete_zone(self: Any, account_id: str, region: str) -> None:
     """moto leaves a stack's zone where it is."""
     del region
     route53_backends[account_id]["aws"].zones.pop(self.resource_id, None)
+
+
+def _delete_record_with_its_zone() -> None:
+    """moto deletes a stack's zone before the records in it, and then finds no zone to delete them from."""
+    model: Any = RecordSet
+    delete = model.delete
+
+    def deleted(self: Any, *where: str) -> None:
+        with suppress(NoSuchHostedZone):
+            delete(self, *where)
+
+    model.delete = deleted
 
 
 def _auto_scaling_group(group: Any, properties: Properties, region: str) -> None:
@@ -214,6 +228,7 @@ def complete_models() -> None:
     _after_create(FakeZone, _hosted_zone)
     _after_create(FakeAutoScalingGroup, _auto_scaling_group)
     setattr(FakeZone, "delete", _delete_zone)  # noqa: B010
+    _delete_record_with_its_zone()
     _keep_group_on_update()
     _keep_balancer_on_update()
     _know_defaults_as_previous_values()
