@@ -211,4 +211,4 @@ def test_a_broken_price_file_is_refused_in_words(tmp_path: Path, capsys: pytest.
 
 def test_an_unknown_fleet_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "nowhere"]) == 2
-    assert "Fleets that ship: dev, mistral-7b, prime-day" in capsys.readouterr().err
+    assert "Fleets that ship: dev, dev-cpu, mistral-7b, prime-day" in capsys.readouterr().err

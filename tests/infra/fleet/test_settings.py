@@ -247,7 +247,7 @@ def test_what_is_no_fleet_file_is_refused(tmp_path: Path, text: str, words: str)
 
 
 def test_a_missing_file_says_which_fleets_ship(tmp_path: Path) -> None:
-    with pytest.raises(FleetFileError, match="dev, mistral-7b, prime-day"):
+    with pytest.raises(FleetFileError, match="dev, dev-cpu, mistral-7b, prime-day"):
         FleetSettings.from_yaml(tmp_path / "none.yaml")
 
 
