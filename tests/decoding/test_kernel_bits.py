@@ -32,8 +32,8 @@ from service.weights.model_folder import LoadedModel, load_model
 from tests.decoding.kernel_calls import ARM64_SYSTEM, QEMU, KernelCalls
 
 DRAWN_MODEL = "142d23e159a962ed9b5bc7bbd60c207d323ea323535ac3a847768f6fddd98fa9"
-SHIPPED_MODEL = "6fb52f9923742a557f5b9ff037d21d2947766b49c15e9eec9aa1d382111ceea5"
-PLANS_OF_DEV_QUESTIONS = "731f6722823924e3641e9ae54cd23ba8838822e78913ab5b17f99791146d9870"
+SHIPPED_MODEL = "e79e69079c65c384b476d77bb5a09b8810f88fafdacf50f5405c50a672ce6044"
+PLANS_OF_DEV_QUESTIONS = "2a2a5f751e326e7d3a85bfed494c75f01921a4301859a6257be743790f42467f"
 ROTARY_ANGLES = "bda1ea8408d185875b4c0ab99e1bc2bfbcc79f63de2f85db75f45e171de24652"
 
 HERE = {target.kernel: target for target in targets_here()}
