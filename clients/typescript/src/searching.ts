@@ -64,7 +64,7 @@ function withoutRefused<T extends Part>(part: T, refused: readonly string[]): T 
   if (refused.length === 0) return part;
   const names = new Set(refused.map(normal));
   const facets = Object.entries(part.facets ?? {}).map(([facet, values]) => [facet, values.filter((value) => !names.has(normal(value)))] as const);
-  const queries = (part.queries ?? []).map((query) => withoutWords(query, refused)).filter(Boolean);
+  const queries = [...new Set((part.queries ?? []).map((query) => withoutWords(query, refused)).filter(Boolean))];
   const known = new Set(Object.values(part.exclude ?? {}).flat().map(normal));
   const more = refused.filter((word) => !known.has(normal(word)));
   const exclude = more.length > 0 ? { ...part.exclude, feature: [...(part.exclude?.["feature"] ?? []), ...more] } : part.exclude;
