@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from service.requirement_parts import FILE, lines_of
+
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GENERATED = {
     "requirements-dev.txt": tuple(EXTRAS),
-    "requirements/service.txt": ("service", "torch"),
-    "requirements/triton.txt": ("service", "triton"),
-    "requirements/replica.txt": ("replica",),
-    "requirements/postgres.txt": ("postgres",),
+    "service": ("service", "torch"),
+    "triton": ("service", "triton"),
+    "replica": ("replica",),
+    "postgres": ("postgres",),
 }
 _NAME = re.compile(r"[-_.]+")
 
@@ -39,8 +41,10 @@ def direct(*extras: str) -> dict[str, str]:
 
 
 def locked(file: str) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
-    """Return the environment markers and hashes of each package and version."""
-    text = (REPOSITORY / file).read_text(encoding="utf-8").replace("\\\n", "")
+    """Return the markers and hashes of each package of a requirements file, or of a part of requirements-image.txt."""
+    path = REPOSITORY / file
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else lines_of(file, REPOSITORY / FILE)
+    text = "\n".join(lines).replace("\\\n", "")
     found = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -53,12 +57,12 @@ def locked(file: str) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
 
 @pytest.mark.parametrize("file", GENERATED)
 def test_a_file_is_made_of_its_extras(file: str) -> None:
-    """Check that the file is what `make lock` would write."""
-    own = {"torch": "requirements/torch.txt", "numpy": "the Neuron container"}
+    """Check that the file is what `peakplan tools lock` would write."""
+    own = {"torch": "a part of its own", "numpy": "the Neuron container"}
     wanted = direct(*GENERATED[file])
     have = dict(locked(file))
     for name, version in wanted.items():
-        assert (name, version) in have or name in own, f"{name}=={version} is not in {file}: run `make lock`"
+        assert (name, version) in have or name in own, f"{name}=={version} is not in {file}: run `peakplan tools lock`"
     unknown = {name for name, _ in have} & set(direct(*EXTRAS)) - set(wanted)
     indirect = {
         "pyyaml",
@@ -75,7 +79,9 @@ def test_a_file_is_made_of_its_extras(file: str) -> None:
         "numpy",
         "hypothesis",
     }
-    assert unknown <= indirect, f"{file} has {unknown - indirect}, which none of its extras names: run `make lock`"
+    assert unknown <= indirect, (
+        f"{file} has {unknown - indirect}, which none of its extras names: run `peakplan tools lock`"
+    )
 
 
 @pytest.mark.parametrize("file", GENERATED)
@@ -95,14 +101,14 @@ def test_the_root_requirements_bring_the_service_and_the_cdk() -> None:
 
 
 def test_torch_is_named_alone_and_once() -> None:
-    lines = (REPOSITORY / "requirements/torch.txt").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if not line.startswith("#")] == [f"torch=={direct('torch')['torch']}"]
+    assert [line for line in lines_of("torch", REPOSITORY / FILE) if line and not line.startswith("#")] == [
+        f"torch=={direct('torch')['torch']}"
+    ]
     assert PROJECT["tool"]["uv"]["dependency-metadata"][0]["version"] == direct("torch")["torch"]
 
 
 def test_no_file_names_an_index() -> None:
-    requirements = (*REPOSITORY.glob("requirements*.txt"), *REPOSITORY.glob("requirements/*.txt"))
-    for file in (*requirements, REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
+    for file in (*REPOSITORY.glob("requirements*.txt"), REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
         assert not re.search(r"https?://", file.read_text(encoding="utf-8")), file.name
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from pathlib import Path
 
 from aws_cdk import CfnElement, IgnoreMode, Stack
@@ -94,7 +93,7 @@ class ImagePipelines(Construct):
     def _assets(self) -> dict[str, assets.Asset]:
         """Return the assets of an image: the service, the model's trained parts, and the host's scripts and units."""
         sources = {
-            "service": (REPOSITORY_ROOT, ["*", *_SOURCES, *_copied_requirements(), *_NOT_SHIPPED]),
+            "service": (REPOSITORY_ROOT, ["*", *_SOURCES, "!requirements-image.txt", *_NOT_SHIPPED]),
             "model": (REPOSITORY_ROOT / self._settings.model.folder, _NOT_SHIPPED),
             "host": (AMI, ["components", *_NOT_SHIPPED]),
         }
@@ -274,13 +273,6 @@ class ImagePipelines(Construct):
                 )
             ],
         )
-
-
-def _copied_requirements() -> list[str]:
-    """Return the requirements that service/Dockerfile copies, as exceptions to the exclusions."""
-    dockerfile = (REPOSITORY_ROOT / "service" / "Dockerfile").read_text(encoding="utf-8")
-    (copied,) = re.findall(r"^COPY ((?:requirements/\w+\.txt\s+(?:\\\n\s*)?)+)requirements/$", dockerfile, re.MULTILINE)
-    return ["!requirements", *(f"!{name}" for name in re.findall(r"\S+\.txt", copied))]
 
 
 def _version(*contents: str) -> str:

@@ -27,13 +27,14 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from rehearsal.tools.wheels import pinned
+from service.requirement_parts import FILE, lines_of
 from service.weights.base_weights import WHEEL
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
 VERSION: str = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-REQUIREMENTS = ("requirements/service.txt", "requirements/torch.txt")
-FOR_A_CPU = dict(zip(("REQUIREMENTS", "TORCH"), REQUIREMENTS, strict=True)) | {"REPLICA": "", "TRITON": ""}
+PARTS = ("service", "torch")
+FOR_A_CPU = dict(zip(("REQUIREMENTS", "TORCH"), PARTS, strict=True)) | {"REPLICA": "", "TRITON": ""}
 BASE_PACKAGES = ("python3-minimal", "python3-venv", "libpython3.11")
 _PIP = "pip==26.3"  # the build's own (service/Dockerfile)
 _DEBIAN = "bookworm"
@@ -96,11 +97,11 @@ class Store:
         finally:
             self.buildah("rm", container)
 
-    def download(self, python: str, files: Sequence[str], packages: Sequence[str] = ()) -> None:
-        """Download the wheels that requirement files name for a Python of this kind of machine; nothing is resolved."""
+    def download(self, python: str, parts: Sequence[str], packages: Sequence[str] = ()) -> None:
+        """Download the wheels of parts of requirements-image.txt for a Python of this kind of machine."""
         marks = {"sys_platform": "linux", "platform_machine": platform.machine(), "python_full_version": python}
         minor = ".".join(python.split(".")[:2])
-        lines = [line for name in files for line in (REPOSITORY / name).read_text(encoding="utf-8").splitlines()]
+        lines = [line for part in parts for line in lines_of(part, REPOSITORY / FILE)]
         words = ["--quiet", "--no-deps", "--only-binary=:all:", "--python-version", minor]
         words += ["--dest", str(self.folder / "wheels"), *packages, *pinned(lines, marks, minor)]
         index = os.environ.get("TORCH_INDEX")
@@ -226,7 +227,7 @@ def make(folder: Path, work: Path, base: str | None) -> Path:
         if base is None:
             base = "localhost/peakplan-base"
             store.make_base(base, BASE_PACKAGES, epoch=int(epoch))
-        store.download(store.python_of(base), REQUIREMENTS, (_PIP, WHEEL))
+        store.download(store.python_of(base), PARTS, (_PIP, WHEEL))
         arguments = FOR_A_CPU | {"BASE": base, "REVISION": revision}
         archives = []
         for turn in ("first", "second"):

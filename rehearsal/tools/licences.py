@@ -11,7 +11,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-REQUIREMENTS = (Path("requirements/service.txt"), Path("requirements/torch.txt"))
+from service.requirement_parts import FILE, lines_of
+
 # Permissive, or weak copyleft of files that we use as they are.
 ALLOWED = frozenset(
     "0BSD Apache-2.0 BSD BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 ISC LLVM-exception MIT MIT-0 MPL-2.0 PSF-2.0 "
@@ -32,8 +33,8 @@ _PINNED = re.compile(r"^[A-Za-z0-9._-]+==[^\\]+")
 def licences() -> dict[str, tuple[str, str]]:
     """Return version and licence of every package that serving installs here, by name; "" where none is named."""
     found = {}
-    for file in REQUIREMENTS:
-        for line in file.read_text(encoding="utf-8").splitlines():
+    for part in ("service", "torch"):
+        for line in lines_of(part, Path(FILE)):
             if pinned := _PINNED.match(line):
                 wanted = Requirement(pinned[0])
                 if wanted.marker is None or wanted.marker.evaluate():  # else it is for another system or Python

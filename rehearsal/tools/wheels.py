@@ -18,8 +18,9 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from service.requirement_parts import FILE, lines_of
+
 FIGURE = Path("docs/figures/wheels.json")
-REQUIREMENTS = (Path("requirements/service.txt"), Path("requirements/torch.txt"))
 PYTHON = "3.11"
 NEWER = ("3.12", "3.13", "3.14")  # which newer systems bring, asked for the most usual platform
 USUAL = "Linux, glibc 2.36, x86-64"
@@ -86,7 +87,7 @@ def render_wheels(figure: dict[str, Any]) -> str:
 def main() -> None:
     """Ask for every platform, and write what was found."""
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    lines = [line for path in REQUIREMENTS for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = [line for part in ("service", "torch") for line in lines_of(part, Path(FILE))]
     platforms = {}
     asked = [(platform, PYTHON) for platform in PLATFORMS] + [(USUAL, python) for python in NEWER]
     for platform, python in asked:

@@ -69,7 +69,7 @@ def _triton_engine(config: EngineConfig, source: ModelSource, number: int) -> En
         from service.engines.triton.engine import TritonEngine
     except ImportError as error:
         raise EngineUnavailableError(
-            f"PEAKPLAN_ENGINE=triton needs the packages of requirements/triton.txt, and {error.name} is missing"
+            f"PEAKPLAN_ENGINE=triton needs the extra `triton` (pip install -e '.[triton]'), and {error.name} is missing"
         ) from error
     return TritonEngine(
         config.triton.url,

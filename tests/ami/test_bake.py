@@ -41,7 +41,7 @@ def test_arm64_has_no_container_of_neurons_and_brings_its_own_torch(programs: Pr
     programs.add("uname", "echo aarch64")
     assert build(programs, home).returncode == 0
     built = next(line for line in programs.asked() if line.startswith("docker build"))
-    assert "--build-arg REQUIREMENTS=requirements/service.txt --build-arg TORCH=requirements/torch.txt" in built
+    assert "--build-arg REQUIREMENTS=service --build-arg TORCH=torch" in built
     assert "--build-arg REPLICA= --build-arg TRITON=" in built
 
 

@@ -85,7 +85,7 @@ def test_the_release_holds_all_that_the_dockerfile_copies() -> None:
     (release,) = [path.parents[1] for path in outdir.glob("asset.*/service/Dockerfile")]
     lines = (release / "service" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+) \S+$", lines, re.MULTILINE) for word in line.split()]
-    assert "requirements/service.txt" in copied
+    assert "requirements-image.txt" in copied
     missing = [name for name in copied if name != "${MODEL}" and not (release / name).exists()]
     assert not (release / "requirements-dev.txt").exists(), "what tests need would make another release"
     assert missing == [], "build-container.sh would fail where an image is baked"

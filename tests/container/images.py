@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 
 from rehearsal.tools import image
+from service.requirement_parts import FILE, lines_of
 from service.weights.base_weights import WHEEL
 from tests.processes import PATIENCE
 
@@ -26,11 +27,11 @@ _BASE, _NEURON_BASE = "localhost/peakplan-test-base", "localhost/peakplan-test-n
 # What AWS's Neuron container has that matters here (aws-neuron/deep-learning-containers, pytorch/inference/2.9.0): a
 # torch and numpy 2 of its own, and a protobuf below 4, which torch-neuronx was generated with.
 NEURON_BASE_PACKAGES = ("numpy==2.4.6", "protobuf==3.20.3", "safetensors==0.8.0", "tokenizers==0.22.2")
+(_TORCH,) = (line for line in lines_of("torch", REPOSITORY / FILE) if line.startswith("torch=="))
 _NEURON_BASE_FILE = f"""\
 FROM {_BASE}
-COPY requirements/torch.txt /requirements-torch.txt
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf python3 -m venv /pip \
- && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages -r /requirements-torch.txt \
+ && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages {_TORCH} \
  && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages --no-deps \
       {" ".join(NEURON_BASE_PACKAGES)} \
  && rm -r /pip
@@ -70,7 +71,7 @@ class Store(image.Store):
 
     def _for_a_cpu(self) -> dict[str, str]:
         self.make_base(_BASE, _BASE_PACKAGES, epoch=EPOCH)
-        self.download(self.python_of(_BASE), image.REQUIREMENTS, ("pip==26.3", WHEEL))
+        self.download(self.python_of(_BASE), image.PARTS, ("pip==26.3", WHEEL))
         return image.FOR_A_CPU | {"BASE": _BASE}
 
     def build_for_neuron(self, model: Path) -> str:
@@ -80,10 +81,10 @@ class Store(image.Store):
         """
         self.make_base(_BASE, _BASE_PACKAGES, epoch=EPOCH)
         python = self.python_of(_BASE)
-        self.download(python, image.REQUIREMENTS, ("pip==26.3", WHEEL))
+        self.download(python, image.PARTS, ("pip==26.3", WHEEL))
         self.download(python, (), NEURON_BASE_PACKAGES)
         for name in ("triton", "replica", "tritonserver"):  # each process has versions of its own
-            self.download(python, (f"requirements/{name}.txt",))
+            self.download(python, (name,))
         file = self.folder / "Dockerfile"
         file.write_text(_NEURON_BASE_FILE, encoding="utf-8")
         self.build(_NEURON_BASE, {}, epoch=EPOCH, file=file, pip=_PIP_TWICE)
@@ -96,9 +97,10 @@ class Store(image.Store):
         context = self.folder / f"context-{model.name}"
         shutil.rmtree(context, ignore_errors=True)  # a build that failed may have left one, and is tried once more
         ignored = shutil.ignore_patterns("__pycache__")
-        for name in ("service", "clients/peakplan_client", "requirements"):
+        for name in ("service", "clients/peakplan_client"):
             shutil.copytree(REPOSITORY / name, context / name, ignore=ignored)
-        shutil.copy(REPOSITORY / ".dockerignore", context)
+        for name in (".dockerignore", FILE):
+            shutil.copy(REPOSITORY / name, context)
         shutil.copytree(model, context / "models" / model.name)
         return context
 

@@ -69,5 +69,5 @@ def test_on_a_processor_too_requests_may_share_forwards() -> None:
 def test_missing_packages_are_told_with_where_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "service.engines.triton.engine", None)
     settings = Settings(replicas=1, engine="triton")
-    with pytest.raises(EngineUnavailableError, match=r"requirements/triton\.txt"):
+    with pytest.raises(EngineUnavailableError, match=r"the extra `triton`"):
         replica_engine(settings, settings_source(settings), 0)

@@ -8,14 +8,18 @@ packages of the interpreter that runs this where both have the same version, els
 import argparse
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import service
 from service.engines.triton.installation import Installation, NoTritonError
+from service.requirement_parts import FILE, lines_of
 
 _SOURCE_ROOT = Path(service.__file__).parents[1]
-_SERVER = _SOURCE_ROOT / "requirements/tritonserver.txt"
-_SERVICE = (_SOURCE_ROOT / "requirements/service.txt", _SOURCE_ROOT / "requirements/torch.txt")
+_SERVICE = (
+    "service",
+    "torch",
+)  # apart, because pip takes hashes of all packages or of none
 _USAGE_ERROR = 1  # exit code of a stub that starts at all
 
 
@@ -32,9 +36,9 @@ def make_environment(folder: Path, python: Path) -> Installation:
         lent = [path for path in sys.path if path.endswith("-packages")]
         (Path(packages) / "peakplan.pth").write_text("\n".join(lent) + "\n", encoding="utf-8")
     else:
-        for requirements in _SERVICE:  # separately: one has hashes, and then pip requires them of all
-            _pip(inside, "-r", str(requirements))
-    _pip(inside, "--no-deps", "-r", str(_SERVER))  # last, because it replaces the service's numpy by an older one
+        for part in _SERVICE:
+            _install(inside, part)
+    _install(inside, "tritonserver", "--no-deps")  # last, because it replaces the service's numpy by an older one
     try:
         installation = Installation.find(folder)
     except NoTritonError as error:
@@ -63,9 +67,12 @@ def _said_by(python: Path) -> tuple[str, str]:
     return version, packages
 
 
-def _pip(python: Path, *words: str) -> None:
+def _install(python: Path, part: str, *words: str) -> None:
     quiet = ["--quiet", "--disable-pip-version-check"]
-    _run([sys.executable, "-m", "pip", "--python", python, "install", *quiet, *words])
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(lines_of(part, _SOURCE_ROOT / FILE)))
+        file.flush()
+        _run([sys.executable, "-m", "pip", "--python", python, "install", *quiet, *words, "--requirement", file.name])
 
 
 def _run(command: list[Path | str]) -> str:

@@ -190,7 +190,7 @@ def test_composes_hosts_and_what_fills_it_find_the_shop_and_can_speak_to_it() ->
 
     for service in (*hosts, filling):
         assert service["environment"]["PEAKPLAN_SAMPLE_SHOP_URL"] == f"postgresql://{user}:{password}@{place}"
-        assert service["build"]["args"] == {"POSTGRES": "requirements/postgres.txt"}
+        assert service["build"]["args"] == {"POSTGRES": "postgres"}
     assert "python -m peakplan_client.postgres_products" in filling["entrypoint"][-1]
     assert find_spec("peakplan_client.postgres_products") is not None
 
