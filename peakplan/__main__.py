@@ -8,6 +8,7 @@ import click
 
 from peakplan.asking import ask, default_url, show_plan, show_trace
 from peakplan.batch import plan_file
+from peakplan.bench_commands import bench, rehearse, tools
 from peakplan.doctor import report
 from peakplan.fleet_commands import fleet
 from peakplan.passing import PASS_ON, TRAINING_ENVIRONMENT, Passing, passes_on
@@ -174,21 +175,7 @@ def _print(answer: dict[str, Any], show: Callable[[dict[str, Any]], str], as_jso
     click.echo(json.dumps(answer, ensure_ascii=False) if as_json else show(answer))
 
 
-passes_on(
-    main,
-    "bench",
-    "rehearsal.bench.decoding",
-    ("service", "torch", "train"),
-    "Measure the decoding strategies.",
-)
 passes_on(main, "load", "rehearsal.load", ("service", "load"), "Send open-loop load to a service and write a report.")
-passes_on(
-    main,
-    "rehearse",
-    "rehearsal.twin",
-    ("service", "fleet", "load"),
-    "Simulate a fleet's day, with every request and fault: run, search, validate.",
-)
 passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Train a model: hours on a CPU.")
 
 
@@ -256,7 +243,8 @@ passes_on(
 )
 
 
-main.add_command(fleet)
+for _group in (fleet, bench, rehearse, tools):
+    main.add_command(_group)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from peakplan.environment import have
 from peakplan.passing import PASS_ON, fleets, passes_on
 from peakplan.running import CHECKOUT, execute, must_be_here, need
 
@@ -69,12 +70,12 @@ _APP = "python -O app.py"
 
 
 def _cdk() -> list[str]:
-    """Return the path of the pinned CDK CLI. Raises ClickException where it is not installed."""
+    """Return the path of the pinned CDK CLI, which is installed where it is not there yet."""
     must_be_here("infra")
     need("cdk")
     command = CHECKOUT / "node_modules" / ".bin" / "cdk"
     if not command.exists():
-        raise click.ClickException("the CDK CLI is not installed: `make synth` in the checkout installs it")
+        have("cdk")
     return [str(command), "--no-notices"]
 
 

@@ -1,12 +1,15 @@
 """Commands that become a module of this project, whose own command line gets the words."""
 
 import re
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from peakplan.running import CHECKOUT, become, must_be_here, need, place_of
+from peakplan.environment import have
+from peakplan.running import CHECKOUT, become, call, must_be_here, need, place_of
 
 # A module's own command line gets its words unread, --help included.
 PASS_ON: dict[str, Any] = {
@@ -49,13 +52,37 @@ def fleets(_: click.Context, __: click.Parameter | None, incomplete: str) -> lis
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ...], text: str, *first: str) -> None:
-    """Add a command to `group` that becomes `module`, with the words `first` before the user's."""
+def asks_for_help(words: Sequence[str]) -> bool:
+    """Tell whether a command line asks only what its options are."""
+    return bool({"-h", "--help"} & set(words))
+
+
+def passes_on(
+    group: click.Group,
+    name: str,
+    module: str,
+    extras: tuple[str, ...],
+    text: str,
+    *first: str,
+    then: tuple[str, ...] = (),
+    installs: tuple[str, ...] = (),
+) -> None:
+    """Add a command to `group` that becomes `module`, with the words `first` before the user's.
+
+    Before it, what `installs` names (peakplan/environment.py); after it, if it succeeds, the modules of `then`.
+    """
 
     @group.command(name, cls=Passing, module=module, help=text, short_help=text.partition("\n")[0], **PASS_ON)
     @click.pass_context
     def run(context: click.Context) -> None:
         must_be_here(module)  # before anybody installs what it would need
         need(*extras)
+        if asks_for_help(context.args):
+            become(module, [*first, *context.args])
+        have(*installs)
+        for after in (module, *then) if then else ():
+            words = [*first, *context.args] if after == module else []
+            if (code := call([sys.executable, "-P", "-m", after, *words])) or after == then[-1]:
+                sys.exit(code)
         trains = module == "training.recipe"
         become(module, [*first, *context.args], variables=TRAINING_ENVIRONMENT if trains else None)

@@ -1,4 +1,4 @@
-"""Measure what Triton adds to a generation, and its recovery time: `make bench-triton`, docs/figures/triton.json.
+"""Measure what Triton adds to a generation, and its recovery time: `peakplan bench triton`, docs/figures/triton.json.
 
 Questions are generated in this process, in a replica of our own behind a pipe, and in Triton over gRPC, in short turns
 whose order rotates. Then the whole service runs over two replicas in Triton under open-loop load, and their processes
@@ -154,7 +154,7 @@ def main() -> None:
     with triton_server(settings, 2) as address:
         recovery = measure_recovery(settings, address, questions, options.rate, options.kills)
     figure = {
-        "command": "make bench-triton",
+        "command": "peakplan bench triton",
         "machine": describe_machine(),
         "note": options.note,
         "tritonserver": version,

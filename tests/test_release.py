@@ -57,7 +57,7 @@ def test_what_was_not_is_refused(release: Path, harm: str) -> None:
 
 
 def test_every_package_that_serving_installs_has_a_licence_that_may_be_shipped() -> None:
-    """`make sbom`, and with it `make dist`, ends where one has not."""
+    """`peakplan tools sbom`, and with it `make dist`, ends where one has not."""
     refused = {name: licence for name, (_, licence) in licences.licences().items() if not licences.is_allowed(licence)}
     assert refused == {}
     assert not licences.is_allowed("LGPL-3.0-only")

@@ -20,7 +20,7 @@ from tests.redis_server import free_port
 
 
 def installation() -> Installation | None:
-    """Return the installation in PEAKPLAN_TRITON_HOME, or that of `make triton`."""
+    """Return the installation in PEAKPLAN_TRITON_HOME, or that of `peakplan tools install triton`."""
     home = os.environ.get("PEAKPLAN_TRITON_HOME")
     try:
         return Installation.find(Path(home) if home else None)
@@ -30,7 +30,7 @@ def installation() -> Installation | None:
 
 needs_triton = pytest.mark.skipif(
     installation() is None,
-    reason="tritonserver is not installed (Linux on x86-64): make triton",
+    reason="tritonserver is not installed (Linux on x86-64): peakplan tools install triton",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aws_cdk import Acknowledgment, CfnResource, Validations
 from constructs import IConstruct
 
-# checkov's names of what our templates do not do, each on purpose somewhere (`make checkov`).
+# checkov's names of what our templates do not do, each on purpose somewhere (`peakplan fleet checkov`).
 ACCESS_LOGS_OF_BUCKETS = "CKV_AWS_18"
 AUTH_TOKENS_OF_CACHES = "CKV_AWS_31"
 ACCESS_LOGS_OF_BALANCERS = "CKV_AWS_91"

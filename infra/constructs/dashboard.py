@@ -111,7 +111,7 @@ def _fleet_board(
 
 def _cell_board(settings: FleetSettings, names: CellNames, arn: Callable[[str], str]) -> Json:
     text = (
-        f"## {names.cell} of {settings.name}\nOut of service: `make cell-out FLEET={settings.name} CELL={names.cell}`. "
+        f"## {names.cell} of {settings.name}\nOut of service: `peakplan fleet cell out {settings.name} {names.cell}`. "
         f"The other cells: the dashboard `peakplan-{settings.name}`."
     )
     widgets = [place("text", {"markdown": text}, 0, 0, WIDTH, 2), _alarms(settings, [names], arn)]
@@ -126,7 +126,7 @@ def _header(settings: FleetSettings) -> Json:
     text = (
         f"## Peakplan {settings.name}: {goal} of plans within {limit} ms\n"
         f"{100 * settings.slo.model_goal:g}% planned by the model. Something red? Its notification links its runbook. "
-        f"**One cell** hurt: `make cell-out FLEET={settings.name} CELL=cell-n`. **All** hurt: what changed last?"
+        f"**One cell** hurt: `peakplan fleet cell out {settings.name} cell-n`. **All** hurt: what changed last?"
     )
     return place("text", {"markdown": text}, 0, 0, WIDTH, 2)
 

@@ -1,4 +1,4 @@
-"""What was measured of a plan on processors, read where `make bench` and `make load-figures` wrote it.
+"""What was measured of a plan on processors, read where `make bench` and `peakplan bench load` wrote it.
 
 docs/figures/decoding.json has an entry for each machine and kernel, in any order; those that go together are of the
 processor that docs/figures/serving.json was measured on.

@@ -131,7 +131,7 @@ class CallerVpc(Part):
     account: str | None = Field(
         default=None,
         pattern=r"^\d{12}$",
-        description="Another account's id: `make access` authorises the association, and its owner makes it.",
+        description="Another account's id: `peakplan fleet access` authorises the association, and its owner makes it.",
     )
 
 
@@ -142,7 +142,8 @@ class Access(Part):
         default=True, description="Each cell has an endpoint service, to which callers make endpoints."
     )
     acceptance_required: bool = Field(
-        default=True, description="An endpoint waits until `make access` accepts it, or a person in the console does."
+        default=True,
+        description="An endpoint waits until `peakplan fleet access` accepts it, or a person in the console does.",
     )
     transit_gateway: str | None = Field(
         default=None,

@@ -13,7 +13,7 @@ head need before it sends the next:
 
 Not known: whether the compiler writes a step's rows into the cache in place (then it passes it once), what a transfer
 to the host costs beside its bytes, and what the LM head's legal rows cost a host whose states are wider than the
-shipped planner's. `make neuron-day` measures all of it on a device and replaces it.
+shipped planner's. `peakplan bench neuron-day` measures all of it on a device and replaces it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Loop:
 
     @classmethod
     def read(cls, figure: Path = LOOP, rows: int = ROWS) -> Loop:
-        """Read the figure that `make bench-neuron-loop` writes; its median stands for the host's mean."""
+        """Read the figure that `peakplan bench neuron-loop` writes; its median stands for the host's mean."""
         run = json.loads(figure.read_text(encoding="utf-8"))["runs"][str(rows)]
         return cls(run["forwards"], run["p99_forwards"], run["host_ms_p50"], run["host_ms_p99"])
 

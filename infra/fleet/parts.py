@@ -163,7 +163,7 @@ class Model(Part):
     device_rights: Literal["none", "memory", "aws"] = Field(
         default="none",
         description="What the container may do on chips: nothing, lock memory, or what AWS's image asks for (root with "
-        "SYS_ADMIN and IPC_LOCK). `make neuron-day` finds out what the runtime needs.",
+        "SYS_ADMIN and IPC_LOCK). `peakplan bench neuron-day` finds out what the runtime needs.",
     )
     lost_replica_seconds: int = Field(
         default=300,
@@ -220,7 +220,7 @@ class MachineImage(Part):
     )
     base_name: str = Field(
         default="Deep Learning Base Neuron AMI (Ubuntu 24.04)",
-        description="The exact name of Amazon's image, without its date, whose newest one `make bootstrap` chooses.",
+        description="The exact name of Amazon's image, without its date, whose newest one `peakplan fleet bootstrap` chooses.",
     )
     parameter: str = Field(
         default="/imagebuilder/peakplan/machine-image",
@@ -242,7 +242,7 @@ class MachineImage(Part):
     )
     arm64_base_name: str = Field(
         default="ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server",
-        description="The exact name of Canonical's image, without its date, whose newest one `make bootstrap` chooses.",
+        description="The exact name of Canonical's image, without its date, whose newest one `peakplan fleet bootstrap` chooses.",
     )
     arm64_container: str = Field(
         default="public.ecr.aws/docker/library/python:3.11-slim-bookworm",

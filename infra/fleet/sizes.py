@@ -115,7 +115,7 @@ def pays_from(rows: list[tuple[Planner, list[Way | NoWay]]], kind: str) -> Plann
 
 
 def lines(prices: Prices, figures: Path = FIGURES) -> Iterator[str]:
-    """Yield the text of `make cost`."""
+    """Yield the text of `peakplan fleet cost`."""
     rows = table(prices, figures)
     yield f"Planners of other sizes at full use, p99 {SLO_MS:g} ms at most, by formulae (docs/planner-sizes.md):"
     for planner, ways in rows:

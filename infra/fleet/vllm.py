@@ -5,7 +5,7 @@ November 2026; not run on hardware). That plugin drafts with EAGLE or not at all
 has no structured outputs either, so the gateway follows each plan through its grammar and never asks for one there.
 
 On processors, vLLM's own release serves the same export, with grammars and any draft (`on_processors`): `make
-bench-vllm` starts it with these arguments and measures it beside ours. A fleet's processors run our own kernels.
+bench vllm` starts it with these arguments and measures it beside ours. A fleet's processors run our own kernels.
 """
 
 import json
@@ -135,7 +135,7 @@ def script(fleet: FleetSettings) -> str:
     chosen = release(fleet)
     lines = [
         f"# Fleet {fleet.name} on vLLM {chosen.vllm}, Neuron SDK {fleet.model.sdk}. Not run on hardware.",
-        f"# The model: make export FORMAT=vllm MODEL={fleet.model.folder} OUTPUT=..., its folder at {MODEL_DIR}.",
+        f"# The model: peakplan export --model {fleet.model.folder} --format vllm --output ..., its folder at {MODEL_DIR}.",
         f"# {COMPILED_DIR} holds what a first start there compiled; with it no later start compiles.",
     ]
     for group in fleet.groups:

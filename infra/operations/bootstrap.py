@@ -86,7 +86,9 @@ def main(words: Sequence[str] | None = None) -> int:
         try:
             code = subprocess.run(line, check=False).returncode
         except FileNotFoundError:
-            print(f"{line[0]}: no such command; `make bootstrap` installs the pinned CDK CLI", file=sys.stderr)
+            print(
+                f"{line[0]}: no such command; `peakplan fleet bootstrap` installs the pinned CDK CLI", file=sys.stderr
+            )
             return Told(code=127)
         if code:
             return Told(data={"bootstrapped": False}, code=code)

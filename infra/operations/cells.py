@@ -1,4 +1,4 @@
-"""`python -m infra.operations.cells out|in|show FLEET [CELL]` moves a cell's callers away, and back: `make cell-out`.
+"""`python -m infra.operations.cells out|in|show FLEET [CELL]` moves a cell's callers away, and back: `peakplan fleet cell out`.
 
 Names are weighted records of the fleet's private zone: out sets this cell's weights to 0, in puts back those of the
 fleet file. New connections follow within the answer's minute, and kept ones as they end. A move is refused where a name
@@ -84,7 +84,7 @@ class Cells:
         for name, weights in self.weights().items():
             if cell in weights and not any(weight for other, weight in weights.items() if other != cell):
                 raise CellShiftError(
-                    f"{name} would have no cell left: move another one in first (make cell-in CELL=...)"
+                    f"{name} would have no cell left: move another one in first (peakplan fleet cell in FLEET CELL)"
                 )
         loads = self.loads()
         needed = sum(load.in_service for load in loads.values())

@@ -96,7 +96,7 @@ def _parameter(name: str, clients: Clients) -> str | None:
 
 
 def _bootstrap(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
-    command = "make bootstrap"
+    command = "peakplan fleet bootstrap"
     version = _parameter(BOOTSTRAP_PARAMETER, clients)
     if version is None:
         yield Finding(Verdict.LACKS, f"{settings.region} is not bootstrapped for the CDK", command)
@@ -119,7 +119,7 @@ def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
         return
     arn = _parameter(wanted.certificate_parameter, clients)
     if arn is None:
-        how = f"make certificate, import one for {' and '.join(names)} into ACM, or name a private CA (docs/fleet.md)"
+        how = f"peakplan fleet certificate, import one for {' and '.join(names)} into ACM, or name a private CA (docs/fleet.md)"
         yield Finding(Verdict.LACKS, f"no certificate: the parameter {wanted.certificate_parameter} is not there", how)
         return
     found = clients("acm").describe_certificate(CertificateArn=arn)["Certificate"]
@@ -145,14 +145,14 @@ def _image(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
                 f"Neuron base image of SDK {image.base_sdk}" if image.base_sdk else f"{image.architecture} base image"
             )
             what = f"no base image: the parameter {image.base_parameter} is not there"
-            yield Finding(Verdict.LACKS, what, f"make bootstrap puts the {which} there")
+            yield Finding(Verdict.LACKS, what, f"peakplan fleet bootstrap puts the {which} there")
         else:
             described = clients("ec2").describe_images(ImageIds=[base])["Images"]
             yield from _root_volume(settings, described[0], f"base image {base}") if described else ()
     found = {image.parameter: _parameter(image.parameter, clients) for image in needed}
     lacking = [name for name, image_id in found.items() if image_id is None]
     for name in lacking:
-        how = "make bake makes the image pipeline and bakes one"
+        how = "peakplan fleet bake makes the image pipeline and bakes one"
         yield Finding(Verdict.NOTE, f"no machine image yet: the parameter {name} is not there", how)
     if lacking:
         return

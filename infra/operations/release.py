@@ -55,7 +55,7 @@ def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:
         if not companion.is_made_of_what(release):
             raise ReleaseError(
                 f"{companion}, in {other.parameter}, is not of the same sources as {release}, in {main.parameter}: one "
-                "of them was baked without the other. Run make bake, then deploy"
+                "of them was baked without the other. Run peakplan fleet bake, then deploy"
             )
         companions[other.stack_parameter] = companion.image_id
     return whole(settings, replace(release, companions=companions))
@@ -68,7 +68,7 @@ def _newest(name: str, ssm: Any) -> str:
         if error.response["Error"]["Code"] != "ParameterNotFound":
             raise
         raise ReleaseError(
-            f"no machine image yet: the parameter {name} is written by the image pipeline. Run make bake, then deploy"
+            f"no machine image yet: the parameter {name} is written by the image pipeline. Run peakplan fleet bake, then deploy"
         ) from error
 
 
@@ -106,7 +106,7 @@ def whole(settings: FleetSettings, release: Release) -> Release:
         if image.stack_parameter not in release.companions:
             raise ReleaseError(
                 f"{release} has no machine image for {image.architecture}, which {image.groups[0].instance_type} "
-                "needs: run make bake at its commit"
+                "needs: run peakplan fleet bake at its commit"
             )
     return release
 

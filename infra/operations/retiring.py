@@ -52,7 +52,7 @@ def retiring(settings: FleetSettings, clients: Callable[[str], Any], *, asked: b
     if cells and not asked:
         raise StillStandingError(
             f"{', '.join(cells)} stands, and the fleet file no longer has it: its alarms would go with this deploy. "
-            "Move its callers away with the fleet file of before (make cell-out), then say --retire "
+            "Move its callers away with the fleet file of before (peakplan fleet cell out), then say --retire "
             "(make deploy RETIRE=1)"
         )
     return Retiring(settings, cells, Teardown(clients))

@@ -108,7 +108,7 @@ def main(words: Sequence[str] | None = None) -> int:
         rows[model.kernel] = figures(model, asked, arguments.sizes)
     machine = processor_name() if arguments.device == "cpu" else torch.cuda.get_device_name()
     figure = {
-        "command": "make bench-batching",
+        "command": "peakplan bench batching",
         "machine": describe_machine(),
         "device": arguments.device,
         "threads": settings.threads_per_replica,

@@ -1,4 +1,4 @@
-"""`make bench-neighbour`: plans a second beside a neighbour that eats memory bandwidth, by size of the batch.
+"""`peakplan bench neighbour`: plans a second beside a neighbour that eats memory bandwidth, by size of the batch.
 
 A replica with a copy of the forward of its own reads all weights for each step of each plan. Requests that share a
 forward read them once for all. Both run on one core, while a neighbour on another core reads memory without pause, as
@@ -133,7 +133,7 @@ def main(words: Sequence[str] | None = None) -> int:
     model = load(arguments.model, settings.cache_dir, "int8", "cpu", max(arguments.sizes))
     read = memory_reader(_READ, settings.cache_dir)
     figure = {
-        "command": "make bench-neighbour",
+        "command": "peakplan bench neighbour",
         "machine": machine,
         "kernel": model.kernel,
         "questions": len(asked),

@@ -2,7 +2,7 @@
 
 Random Llamas with heads that rank the right token among their best are decoded by Hugging Face's greedy `generate`, by
 NxDI's own Medusa loop and by ours, as plain torch and as torch-xla's graphs, whose operations are counted. It says
-nothing about speed: nothing here runs on Neuron hardware. `make neuron-conformance NXDI=<checkouts>` makes the
+nothing about speed: nothing here runs on Neuron hardware. `peakplan bench neuron-conformance <checkouts>` makes the
 environment and calls it.
 """
 

@@ -185,7 +185,7 @@ def main(words: Sequence[str] | None = None) -> int:
         runs[name] = found
         print(name, json.dumps(found), flush=True)
     figure = {
-        "command": "make bench-neuron-loop"
+        "command": "peakplan bench neuron-loop"
         if arguments.output == OUTPUT
         else shlex.join(["python", "-m", "rehearsal.bench.neuron_loop", *sys.argv[1:]]),
         "hardware": "none of Neuron's: not run on Inferentia or Trainium",

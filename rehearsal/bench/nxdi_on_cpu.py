@@ -37,7 +37,7 @@ _OTHER = "neuronx_distributed"
 _STAND_INS = ("torch_neuronx", "neuronxcc", "libneuronxla", "nki", "nkilib", "blobfile", "islpy")
 COUNTED = ("dot", "gather", "scatter", "sort", "all-reduce")
 _OPERATION = re.compile(r" ([a-z-]+)\(")
-_MAKE = "run `make neuron-conformance NXDI=<checkouts>`, which makes an environment for it"
+_MAKE = "run `peakplan bench neuron-conformance <checkouts>`, which makes an environment for it"
 
 
 def source_folders() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Quality by the precision of the model's numbers: `make eval-precisions` writes docs/figures/precision.json.
+"""Quality by the precision of the model's numbers: `peakplan bench precisions` writes docs/figures/precision.json.
 
 A processor decodes in int8, a Neuron device in bfloat16, and the adapter was trained in float32. All three plan the
 same sample of the questions of `make eval`; float32 takes minutes for it. The rounding is torch's on this machine, so
@@ -58,7 +58,7 @@ def main() -> None:
     asked = asked_questions(options.data, sample=options.sample)
     found = compared(asked, asyncio.run(plans_by_precision(asked, options.model)))
     figure = {
-        "command": "make eval-precisions",
+        "command": "peakplan bench precisions",
         "machine": describe_machine(),
         "questions": len(asked.questions()),
         "reference": REFERENCE,

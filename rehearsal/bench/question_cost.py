@@ -1,4 +1,4 @@
-"""`make bench-costs`: what the dearest question costs outside the model, into docs/figures/question_cost.json.
+"""`peakplan bench costs`: what the dearest question costs outside the model, into docs/figures/question_cost.json.
 
 Two budgets, which tests and SECURITY.md take from here: of the rules (reading a question, and planning it by rule or
 completing what a model wrote), and of the whole gateway from the body to the answer. Asked are questions made by hand,
@@ -280,7 +280,7 @@ def main() -> int:
         "operations": most_operations,
         "questions": len(asked),
         "budget": {"rules_ms": RULES_MS, "gateway_ms": GATEWAY_MS, "operations": OPERATIONS},
-        "command": f"make bench-costs, {arguments.seconds:g} s of search, seed {arguments.seed}",
+        "command": f"peakplan bench costs, {arguments.seconds:g} s of search, seed {arguments.seed}",
         "machine": describe_machine(),
     }
     write_machine(arguments.output, processor_name(), figure)

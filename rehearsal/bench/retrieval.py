@@ -1,4 +1,4 @@
-"""What a search finds with the plan, and with the raw words: `make bench-retrieval` writes docs/figures/retrieval.json.
+"""What a search finds with the plan, and with the raw words: `peakplan bench retrieval` writes docs/figures/retrieval.json.
 
 200 questions of our own over the sample catalogue (retrieval_questions.jsonl), half to tune on (dev), half not (test).
 Which products are right is a rule over the product alone, not over what a search found (`is_right`).
@@ -190,7 +190,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     shop = Shop.open(arguments.cache, file)
     questions = [case.query for case in cases]
     asked = {"count": len(cases), "sha256": questions_hash()}
-    command = "python -m rehearsal.bench.retrieval --rules-alone" if arguments.rules_alone else "make bench-retrieval"
+    command = (
+        "python -m rehearsal.bench.retrieval --rules-alone" if arguments.rules_alone else "peakplan bench retrieval"
+    )
     figure: dict[str, Any] = {"command": command, "machine": describe_machine(), "questions": asked}
     if not arguments.rules_alone:
         if arguments.url:

@@ -11,7 +11,7 @@ def provenance(figure: dict[str, Any], what: str) -> str:
 
 
 def render_question_cost(figure: dict[str, Any]) -> str:
-    """Return what the dearest question costs, on every machine that `make bench-costs` ran on."""
+    """Return what the dearest question costs, on every machine that `peakplan bench costs` ran on."""
     lines = ["| machine | rules, ms | whole gateway, ms | operations | questions tried |", "|---|---:|---:|---:|---:|"]
     for name, one in figure["machines"].items():
         costs = f"{one['rules']['ms']} | {one['gateway']['ms']} | {one['operations']:,} | {one['questions']:,}"

@@ -1,4 +1,4 @@
-"""`make load-figures`: measure the service under load and write docs/figures/serving.json.
+"""`peakplan bench load`: measure the service under load and write docs/figures/serving.json.
 
 Every part starts its own service, so that none inherits another's caches. `--scale 0.05` is a trial run: the same parts
 in a twentieth of the time.
@@ -208,7 +208,7 @@ def main() -> int:
     campaign = Campaign(options.module, options.scale, options.data)
     parts: dict[str, Callable[[], dict[str, Any]]] = {name: getattr(campaign, f"{name}_part") for name in PARTS}
     figure: dict[str, Any] = {
-        "command": "make load-figures",
+        "command": "peakplan bench load",
         "machine": describe_machine(),
         "module": options.module,
         "scale": options.scale,

@@ -1,4 +1,4 @@
-"""`make load CASES="FILE..."`: how many plans pass, not only how many are made, at 1 to 10 times the capacity.
+"""`peakplan bench passed FILE...`: how many plans pass, not only how many are made, at 1 to 10 times the capacity.
 
 Behaviour cases are replayed at two services in turns, one that lets chance decide who gets the model (routing off) and
 one that goes by worth, with the same questions at the same moments. Every answer is scored by its case's assertions.
@@ -127,7 +127,7 @@ def measure(
                     answers[arm].seconds += seconds
             loads.append({"times": load, **{arm: each.summary for arm, each in answers.items()}, **_beside(answers)})
     return {
-        "command": 'make load CASES="FILE..."',
+        "command": "peakplan bench passed FILE...",
         "machine": describe_machine(),
         "cases": len(cases),
         "capacity": round(capacity, 2),

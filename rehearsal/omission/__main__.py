@@ -1,4 +1,4 @@
-"""`make bench-omission`: whether our load generator counts what a stall does, and another one as well.
+"""`peakplan bench omission`: whether our load generator counts what a stall does, and another one as well.
 
 A server freezes for STALL of every EVERY seconds. Of requests that are sent evenly, whoever waits for whom, this share
 waits until the server goes on: the tail is known beforehand. Our generator, and Locust with so many users that none
@@ -23,6 +23,7 @@ from typing import Any
 
 import uvloop
 
+from peakplan.environment import made
 from rehearsal.bench.machine import describe_machine
 from rehearsal.load import arrivals
 from rehearsal.load.client import LoadGenerator, Shot
@@ -40,15 +41,16 @@ _BODY = b'{"query": "red shoes"}'
 def main() -> int:
     """Measure, print, write the figure."""
     options = _options()
+    python = options.python or made("locust")
     with stalling() as url:
         began = time.time()
         ours = _ours(url, options.seconds)
-        opened = _locust(options.python, url, _next(began), options.seconds, round(RATE * PACING), PACING)
-        closed = _locust(options.python, url, _next(began), options.seconds, FEW)
+        opened = _locust(python, url, _next(began), options.seconds, round(RATE * PACING), PACING)
+        closed = _locust(python, url, _next(began), options.seconds, FEW)
     figure = {
-        "command": "make bench-omission",
+        "command": "peakplan bench omission",
         "machine": describe_machine(),
-        "locust": _version(options.python),
+        "locust": _version(python),
         "rate": RATE,
         "seconds": options.seconds,
         "every_s": EVERY,
@@ -131,7 +133,7 @@ def _locust(python: Path, url: str, start: float, seconds: float, users: int, pa
             check=False,
         )
         if not output.is_file():
-            sys.exit(f"Locust failed: {done.stderr.strip()[-800:]}. `make .venv-locust/stamp` installs it")
+            sys.exit(f"Locust failed: {done.stderr.strip()[-800:]}. `peakplan tools install locust` installs it")
         return [each for each in json.loads(output.read_text(encoding="utf-8")) if each is not None]
 
 
@@ -141,8 +143,8 @@ def _version(python: Path) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make bench-omission", description=__doc__)
-    parser.add_argument("--python", type=Path, default=Path(".venv-locust/bin/python"), help="one that has Locust")
+    parser = argparse.ArgumentParser(prog="peakplan bench omission", description=__doc__)
+    parser.add_argument("--python", type=Path, help="one that has Locust; made unless given")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of load of each generator")
     parser.add_argument("--output", type=Path, default=FIGURE)
     return parser.parse_args()

@@ -1,6 +1,6 @@
 """Reads a Grafana dashboard by Grafana's own model of one (grafana-foundation-sdk), and says what that does not know.
 
-`.venv-stack/bin/python rehearsal/stack/board_here.py docs/monitoring/grafana.json` returns 1, a line for each fault.
+`.venv/bin/python rehearsal/stack/board_here.py docs/monitoring/grafana.json` returns 1, a line for each fault.
 It runs in the stack's environment, which has the model, and imports nothing of this repository.
 """
 

@@ -1,6 +1,6 @@
 """Renders the Helm chart by Helm's own library, and validates what comes of it by Kubernetes's own schemas.
 
-`.venv-stack/bin/python rehearsal/stack/chart_here.py '{"scaling": {"kind": "hpa"}}'` prints the manifests of those
+`.venv/bin/python rehearsal/stack/chart_here.py '{"scaling": {"kind": "hpa"}}'` prints the manifests of those
 values as JSON, or returns 1 where `helm lint` or a schema finds fault. It runs in the stack's environment, which has
 both, and imports nothing of this repository. Resources that Kubernetes has no schema of (KEDA's, the Prometheus
 Operator's) are rendered alone.

@@ -1,7 +1,7 @@
 """`python -m rehearsal.stack.light_host`: the real service over replicas that take a recorded time and run no model.
 
 Gateway, queue, admission, cache, replica processes and telemetry are the service's own; only the model is not. A
-replica is busy for as long as one took for a prompt of that length on the machine that `make load-figures` measured,
+replica is busy for as long as one took for a prompt of that length on the machine that `peakplan bench load` measured,
 times `STACK_TIMES`; `STACK_SLOWDOWN` is a file that a rehearsal writes another factor into.
 """
 
@@ -22,7 +22,7 @@ def light_main(environment: Mapping[str, str] = os.environ) -> int:
         times = float(environment.get("STACK_TIMES", "1"))
         RecordedTimes.read(times=times)
     except (OSError, ValueError, KeyError) as error:
-        print(f"no light host: {error}. `make load-figures` records times; STACK_TIMES is a factor", file=sys.stderr)
+        print(f"no light host: {error}. `peakplan bench load` records times; STACK_TIMES is a factor", file=sys.stderr)
         return 1
     arguments = {"times": times, "slowdown": environment.get("STACK_SLOWDOWN", "")}
     return main(ModelSource("rehearsal.stack.recorded_model:recorded", arguments, version="recorded", forkable=True))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-ENVOY = ROOT / ".venv-stack" / "bin" / "envoy"
+ENVOY = ROOT / ".venv" / "bin" / "envoy"
 
 
 class MissingPartError(Exception):
@@ -28,7 +28,7 @@ class Program:
 
 
 PROGRAMS = {
-    "envoy": Program((str(ENVOY), "envoy"), "make .venv-stack/stamp"),
+    "envoy": Program((str(ENVOY), "envoy"), "peakplan tools install stack"),
     "cache": Program(("valkey-server", "redis-server"), "apt-get install redis-server"),
     "prometheus": Program(("prometheus",), "apt-get install prometheus"),
     "promtool": Program(("promtool",), "apt-get install prometheus"),

@@ -1,4 +1,4 @@
-"""`make rehearse-live`: scenarios on a stack of light hosts behind Envoy, judged by Prometheus, the twin's beside them.
+"""`peakplan rehearse live`: scenarios on a stack of light hosts behind Envoy, judged by Prometheus, the twin's beside them.
 
 Every scenario has a stack of its own, so that no alert is another's. It returns 1 where one fails. With --broken a part
 is left out on purpose, and it returns 1 where the rehearsal passes all the same.
@@ -106,7 +106,7 @@ def _twins_again(path: Path) -> int:
     try:
         figure = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
-        print(f"{path} holds no rehearsal: run `make rehearse-live`", file=sys.stderr)
+        print(f"{path} holds no rehearsal: run `peakplan rehearse live`", file=sys.stderr)
         return 1
     try:
         rows = with_twins(figure)["scenarios"]
@@ -147,7 +147,7 @@ def _wait(row: Row) -> float:
             sum((Scheduled(**run[kind]) for run in runs), Scheduled()) for kind in ("replicas", "gateways")
         )
     except (KeyError, TypeError):
-        raise StackError(f"{row['scenario']} was rehearsed before turns were counted: make rehearse-live") from None
+        raise StackError(f"{row['scenario']} was rehearsed before turns were counted: peakplan rehearse live") from None
     return 2 * replicas.wait + gateways.wait
 
 
@@ -239,7 +239,7 @@ def _sets(options: argparse.Namespace) -> tuple[str, ...]:
 def _begun(path: Path | None, shape: Shape, options: argparse.Namespace) -> tuple[Row, dict[str, Row]]:
     """Return how this run is made, and what a figure holds already of runs that were made alike."""
     figure: Row = {
-        "command": "make rehearse-live",
+        "command": "peakplan rehearse live",
         "machine": describe_machine(),
         "hosts": shape.hosts * len(CELLS),
         "times": TIMES,
@@ -267,7 +267,7 @@ def _joined(known: Row, row: Row) -> Row:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make rehearse-live", description=__doc__)
+    parser = argparse.ArgumentParser(prog="peakplan rehearse live", description=__doc__)
     parser.add_argument("--scenario", default="all", help=f"comma-separated: {', '.join(SCENARIOS)}; all")
     parser.add_argument("--hosts", type=int, default=4, help="of each of the two cells")
     parser.add_argument("--hurry", type=int, default=HURRY, help="times the rules' clock: a minute lasts 60 s over it")

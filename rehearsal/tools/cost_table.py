@@ -1,4 +1,4 @@
-"""The tables of docs/cost.md, by the functions that print `make cost`."""
+"""The tables of docs/cost.md, by the functions that print `peakplan fleet cost`."""
 
 import json
 

@@ -116,7 +116,7 @@ def main() -> None:
     if not parser.parse_args().check:
         FIGURE.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
     elif (reason := what_is_stale(json.loads(FIGURE.read_text(encoding="utf-8")))) is not None:
-        sys.exit(f"README's first answer is stale: {reason}. Run `make first-answer`.")
+        sys.exit(f"README's first answer is stale: {reason}. Run `peakplan tools first-answer`.")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ def main() -> None:
         return
     figure = json.loads(FIGURE.read_text(encoding="utf-8"))
     if (reason := what_is_stale(figure, questions(), shipped_vocabulary())) is not None:
-        sys.exit(f"docs/gallery.md is stale: {reason}. Run `make gallery`.")
+        sys.exit(f"docs/gallery.md is stale: {reason}. Run `peakplan tools gallery`.")
 
 
 if __name__ == "__main__":

@@ -217,7 +217,7 @@ def _alarms(report: Report) -> str:
 
 def _frontier(report: Report) -> str:
     if not report.frontier:
-        command = f"make rehearse-search FLEET={report.plan.settings.name}"
+        command = f"peakplan rehearse search {report.plan.settings.name}"
         return f"<p>What a cheaper fleet would cost that holds: <code>{escape(command)}</code>.</p>"
     head = ("fleet", "verdict", "$ an hour at the event", "saved", "$ an hour in an ordinary week",
             "hosts a cell, mean", "breaks at, a zone lost", "and an empty pool", "service times")  # fmt: skip

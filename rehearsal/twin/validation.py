@@ -1,4 +1,4 @@
-"""`make rehearse-validate`: the twin against the live service, asked the same, side by side.
+"""`peakplan rehearse validate`: the twin against the live service, asked the same, side by side.
 
 The service is the real one with replicas that sleep for a seeded time (live_service.py). The twin replays the same
 arrivals and the same times; what the gateway adds is fitted at half load and judged elsewhere. Then the twin draws its
@@ -82,7 +82,7 @@ def validate(scale: float, folder: Path, *, as_json: bool = False) -> int:
     void = [live.busy for live in lives if live.is_void]
     holds = not void and all(row["holds"] for row in rows)
     folder.mkdir(parents=True, exist_ok=True)
-    figure: dict[str, Any] = {"command": "make rehearse-validate", "machine": describe_machine(), "scale": scale}
+    figure: dict[str, Any] = {"command": "peakplan rehearse validate", "machine": describe_machine(), "scale": scale}
     figure |= {"replicas": REPLICAS, "mean_ms": 1000 * TIMES.mean, "p99_ms": 1000 * TIMES.p99, "void": void}
     figure |= {"overhead_ms": round(1000 * overhead, 3), "occupied_ms": round(1000 * occupied, 3), "rows": rows}
     (folder / "validation.json").write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")

@@ -65,7 +65,7 @@ def stated(settings: FleetSettings) -> Work:
 
 
 def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
-    """Return the service times that `make load-figures` measured on its machine, by question length, for every group.
+    """Return the service times that `peakplan bench load` measured on its machine, by question length, for every group.
 
     Raises:
         ServiceTimesError: the figure has none.
@@ -86,7 +86,7 @@ def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
     shares = np.cumsum([band["share"] for band in bands])
     lengths = np.array([band["mean_characters"] for band in bands], float)
     plans = f"{found['service_times']['requests']} plans on {found['machine']['processor']}"
-    source = f"make load-figures, {plans}, not on the fleet's instances"
+    source = f"peakplan bench load, {plans}, not on the fleet's instances"
     return Work(
         np.array([tables] * len(settings.groups)), shares / shares[-1], lengths, True, source, worths(len(bands))
     )

@@ -235,7 +235,7 @@ class Settings(BaseSettings):
     def _neuron_has_artifacts_and_chips(self) -> Self:
         if self.hosted_engine != "neuron":
             return self
-        missing = [] if self.neuron.compiled_dir else ["PEAKPLAN_COMPILED_DIR (what `make compile` wrote)"]
+        missing = [] if self.neuron.compiled_dir else ["PEAKPLAN_COMPILED_DIR (what `peakplan compile` wrote)"]
         missing += [] if self.replicas else ["PEAKPLAN_REPLICAS (one a NeuronCore; CPU cores say nothing of it)"]
         if missing:
             raise ValueError(f"the engine neuron needs {' and '.join(missing)}")

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 # torch    a process for each replica, on this machine's CPU
-# neuron   a process for each replica, on its own NeuronCores: runs what `make compile` compiled of the model
+# neuron   a process for each replica, on its own NeuronCores: runs what `peakplan compile` compiled of the model
 # triton   a Triton server on this machine that hosts the replicas, each running one of the `HostedName`s
 # openai   servers with OpenAI's completions interface, such as vLLM, that run the model folder's export
 EngineName = Literal["torch", "neuron", "triton", "openai"]

@@ -24,7 +24,7 @@ class NeuronSettings(BaseModel):
     model_config = _FROZEN
 
     compiled_dir: Path | None = Field(
-        default=None, description="the output folder of `make compile`, for the engine neuron"
+        default=None, description="the output folder of `peakplan compile`, for the engine neuron"
     )
     tensor_parallel: int = Field(
         default=1, ge=1, le=32, description="NeuronCores per replica, as compiled; a chip has 2"
@@ -39,7 +39,7 @@ class TritonSettings(BaseModel):
     url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC endpoint")
     hosts: HostedName = Field(default="torch", description="the engine that each Triton replica runs")
     home: Path | None = Field(
-        default=None, description="the tritonserver installation; `make triton` installs one here"
+        default=None, description="the tritonserver installation; `peakplan tools install triton` installs one here"
     )
     folder: Path | None = Field(
         default=None, description="where its model repository is written; by default a folder in the cache folder"

@@ -1,4 +1,4 @@
-"""`make export`: write a model folder as a Hugging Face checkpoint with its heads in another engine's layout.
+"""`peakplan export`: write a model folder as a Hugging Face checkpoint with its heads in another engine's layout.
 
     OUTPUT/config.json, model.safetensors   the base with the adapter merged in, as it is served
     OUTPUT/tokenizer.json ...               as transformers' AutoTokenizer loads them

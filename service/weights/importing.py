@@ -1,4 +1,4 @@
-"""`make import`: turn a checkpoint of Llama or a relative, and published Medusa heads, into a model folder.
+"""`peakplan import`: turn a checkpoint of Llama or a relative, and published Medusa heads, into a model folder.
 
 The folder holds all that it needs, the checkpoint in its `base/` (weights as hard links where the disk allows it), so
 that it can be moved, baked into an image and rolled back. Anything that would fail at the first request, or give wrong
@@ -111,7 +111,7 @@ def _import(
             write_heads(found.heads, PEAKPLAN, made, lm_head=lm_head, base="")
             (made / _TREE).write_text(json.dumps(choices) + "\n", encoding="utf-8")
             if tree is None and not (found.path.with_name(_TREE)).is_file():
-                notes.append(f"{_TREE} is a small default; TREE= names one that was made for these heads")
+                notes.append(f"{_TREE} is a small default; --tree names one that was made for these heads")
         for file, source in beside.items():
             shutil.copyfile(source, made / file)
         (made / "model.json").write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")

@@ -34,7 +34,7 @@ def package() -> Path:
     if NPM is None:
         pytest.skip("Node is not installed: apt-get install nodejs npm")
     if not (client_types.FOLDER / "node_modules").exists():
-        pytest.skip("the compiler is not installed: make client-types")
+        pytest.skip("the compiler is not installed: peakplan tools client-types")
     return client_types.FOLDER
 
 
@@ -65,7 +65,7 @@ def installed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_types_are_those_of_the_document(package: Path) -> None:
     assert package
-    assert client_types.TYPES.read_text(encoding="utf-8") == client_types.generate(), "make client-types"
+    assert client_types.TYPES.read_text(encoding="utf-8") == client_types.generate(), "peakplan tools client-types"
 
 
 def test_the_package_holds_what_is_built_and_needs_nothing(installed: Path) -> None:

@@ -53,7 +53,7 @@ def manifest_of(folder: Path) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def test_what_is_committed_was_built_from_these_sources_with_the_pinned_compiler() -> None:
-    """Check the committed libraries; if it fails, run `make kernels` and commit the result."""
+    """Check the committed libraries; if it fails, run `peakplan tools kernels` and commit the result."""
     manifest = manifest_of(PREBUILT)
     (pinned,) = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["kernels"]
     assert manifest["sources"] == sources_hash()
@@ -158,5 +158,5 @@ def test_a_missing_or_failing_compiler_says_what_to_do(tmp_path: Path, monkeypat
         load_kernels(tmp_path)
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NativeUnavailableError, match="make kernels"):
+    with pytest.raises(NativeUnavailableError, match="peakplan tools kernels"):
         load_kernels(tmp_path)

@@ -47,7 +47,7 @@ def test_rows_of_one_s_own_are_made_and_pass_the_check(tmp_path: Path) -> None:
     assert found.repeated == []
 
 
-@pytest.mark.skipif("PEAKPLAN_TUTORIALS" not in os.environ, reason="trains for minutes: make tutorials")
+@pytest.mark.skipif("PEAKPLAN_TUTORIALS" not in os.environ, reason="trains for minutes: peakplan tools tutorials")
 @pytest.mark.timeout(4 * 3600)  # a machine with other work takes longer, and nothing hangs
 def test_a_model_of_one_s_own(reader: Reader) -> None:
     reader.follow(TUTORIALS / "own-model.md")
@@ -64,7 +64,7 @@ def test_a_widget_in_a_page(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> 
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install -y --no-install-recommends chromium")
     if not (client_types.FOLDER / "node_modules").exists():
-        pytest.skip("the compiler is not installed: make client-types")
+        pytest.skip("the compiler is not installed: peakplan tools client-types")
     monkeypatch.setenv("PATH", client_types.PATH)
     reader.follow(TUTORIALS / "widget.md")
     with running_chromium() as browser:

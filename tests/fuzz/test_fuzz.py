@@ -1,4 +1,4 @@
-"""A short hunt from the committed corpus; `make fuzz` hunts for an hour."""
+"""A short hunt from the committed corpus; `peakplan tools fuzz` hunts for an hour."""
 
 import contextlib
 import io

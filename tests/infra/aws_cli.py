@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CLI = Path(__file__).parents[2] / ".venv-awscli" / "bin" / "python"
+CLI = Path(__file__).parents[2] / ".venv" / "bin" / "python"
 RECORD = "AWS_CALLS_OF_THIS_TEST"
 # What moto's server says of an operation, and of a service, that it does not have.
 UNKNOWN = ("<title>500 Internal Server Error</title>", "<title>404 Not Found</title>")

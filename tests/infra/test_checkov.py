@@ -91,7 +91,7 @@ def test_a_fleet_s_own_key_encrypts_every_log_group() -> None:
     assert not any(skips_of(each) for each in groups)
 
 
-@pytest.mark.skipif(not CHECKOV.is_file(), reason="checkov is not installed: make checkov")
+@pytest.mark.skipif(not CHECKOV.is_file(), reason="checkov is not installed: peakplan fleet checkov")
 @pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
 def test_checkov_finds_nothing_unexplained(fleet: str, tmp_path: Path) -> None:
     stacks = {name: each for name, each in templates(fleet).items() if name == "Cell-1" or "Cell" not in name}

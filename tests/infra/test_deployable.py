@@ -198,7 +198,9 @@ def test_callers_networks_are_routed_to(way: str, property: str) -> None:
 def test_callers_vpcs_of_this_account_resolve_the_names() -> None:
     zone = only(locked()["Edge"], "AWS::Route53::HostedZone")
     assert {"VPCId": "vpc-0123456a", "VPCRegion": "us-east-1"} in zone["VPCs"]
-    assert "vpc-0123456b" not in json.dumps(zone), "its owner associates it, once `make access` has authorised that"
+    assert "vpc-0123456b" not in json.dumps(zone), (
+        "its owner associates it, once `peakplan fleet access` has authorised that"
+    )
 
 
 def test_every_cell_has_a_name_of_its_own() -> None:

@@ -61,7 +61,11 @@ class Walk:
     done: dict[str, subprocess.CompletedProcess[str]]
 
     def said(self, target: str) -> str:
-        (done,) = [done for line, done in self.done.items() if line.startswith(f"make {target} ")]
+        (done,) = [
+            done
+            for line, done in self.done.items()
+            if line.startswith((f"make {target} ", f"peakplan fleet {target} "))
+        ]
         return done.stdout + done.stderr
 
 
@@ -73,7 +77,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         assert server.client("cloudformation").describe_stacks()["Stacks"] == []
         done: dict[str, subprocess.CompletedProcess[str]] = {}
         for line in lines_of((clone / GUIDE).read_text(encoding="utf-8")):
-            done[line] = type_in(clone, operators_environment(server), line)
+            done[line] = type_in(clone, operators_environment(server, clone / ".venv" / "bin"), line)
             if done[line].returncode:
                 break
             if line.startswith("cp "):

@@ -6,7 +6,6 @@ the clone, and no others. The emulator's image is built at once. Not run in a re
 
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,13 +35,10 @@ def lines_of(guide: str) -> list[str]:
 
 
 def ready(folder: Path) -> Path:
-    """A clone as the first lines leave it, with the command `peakplan`."""
+    """A clone as the first lines leave it."""
     clone = fresh_clone(folder, "requirements.txt")
     for stamp in (clone / ".venv").glob("*.stamp"):
         stamp.unlink()
-    command = clone / ".venv" / "bin" / "peakplan"
-    command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(clone))}/.venv/bin/python -m peakplan "$@"\n')
-    command.chmod(0o755)
     return clone
 
 

@@ -1,6 +1,6 @@
 """The commands of the runbooks and of event day run as they stand in the pages, against the emulator.
 
-`aws` is the AWS CLI itself (aws_cli.py), and `make` runs in a clone. A reader's values stand where page.md says so.
+`aws` is the AWS CLI itself (aws_cli.py); `make` and `peakplan` run in a clone. A reader's values stand where page.md says so.
 """
 
 import subprocess
@@ -18,13 +18,13 @@ from tests.infra.standing_fleet import standing
 
 pytestmark = [
     pytest.mark.slow,  # a fleet of its own, and some sixty starts of the CLI
-    pytest.mark.skipif(not CLI.exists(), reason="the AWS CLI is not installed: make aws-cli"),
+    pytest.mark.skipif(not CLI.exists(), reason="the AWS CLI is not installed: peakplan tools install awscli"),
     pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: npm ci"),
 ]
 
 RUNBOOKS, EVENT_DAY = sorted(Path("docs/runbooks").glob("*.md")), Path("docs/event-day.md")
-# What `make` runs here, in this order. Every other target that a page names exists, and has tests of its own.
-TARGETS = ("cell-out", "cell-in", "cost", "rollback")
+# The commands that run here, in this order. Every other one that a page names exists, and has tests of its own.
+TARGETS = ("fleet cell out", "fleet cell in", "fleet cost", "rollback")
 # What the CLI accepts and the emulator does not know.
 UNANSWERED = {
     ("autoscaling", "describe-instance-refreshes"),
@@ -81,7 +81,9 @@ def shift(tmp_path_factory: pytest.TempPathFactory, standing_assembly: Path) -> 
     folder = tmp_path_factory.mktemp("shift")
     clone, programs = with_cdk(fresh_clone(folder)), lend_aws(folder / "bin")
     with standing(folder, standing_assembly) as deployment:
-        environment = operators_environment(deployment.server, programs) | {RECORD: str(folder / "calls")}
+        environment = operators_environment(deployment.server, programs, clone / ".venv" / "bin") | {
+            RECORD: str(folder / "calls")
+        }
         environment["AWS_MAX_ATTEMPTS"] = "1"  # what the emulator does not know it will not learn
         yield Shift(deployment, clone, environment)
 
@@ -115,8 +117,8 @@ def test_every_aws_command_runs_as_it_stands_in_the_page(page: Path, shift: Shif
     assert "command not found" not in said
 
 
-def test_make_moves_a_cell_and_brings_the_release_before(shift: Shift) -> None:
-    """Each command of `make` once, as a page writes it."""
+def test_the_commands_move_a_cell_and_brings_the_release_before(shift: Shift) -> None:
+    """Each command of the fleet once, as a page writes it."""
     named = {block.target: (page, block) for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)}
     for target in TARGETS:
         page, block = named[target]
@@ -124,8 +126,7 @@ def test_make_moves_a_cell_and_brings_the_release_before(shift: Shift) -> None:
         assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
 
 
-def test_every_other_target_of_make_exists() -> None:
-    makefile = Path("Makefile").read_text(encoding="utf-8")
+def test_the_pages_name_the_commands_that_run_here() -> None:
+    """That every other one exists is seen by tests/test_documents.py."""
     named = {block.target for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)} - {None}
-    assert {target for target in named if f"\n{target}: " not in makefile} == set()
     assert set(TARGETS) < named

@@ -1,7 +1,7 @@
 """What a question may cost outside the model: linear in its size, and bounded whatever it says.
 
 Work is counted in operations of the interpreter, which no load on the machine changes. The budget is
-`make bench-costs`'s, which tells the milliseconds too; an ordinary question takes a tenth of it.
+`peakplan bench costs`'s, which tells the milliseconds too; an ordinary question takes a tenth of it.
 """
 
 import pytest

@@ -14,7 +14,7 @@ from rehearsal.omission.__main__ import agree, expected, stalling, summary
 from rehearsal.tools.omission_table import render_omission
 
 FIGURE: dict[str, Any] = {
-    "command": "make bench-omission",
+    "command": "peakplan bench omission",
     "machine": {"processor": "a processor", "cores": 2, "torch": "2"},
     "locust": "2.47.0", "rate": 50.0, "seconds": 30.0, "every_s": 5.0, "stall_s": 0.5,
     "users": {"open": 100, "closed": 2},
@@ -69,5 +69,5 @@ def test_without_locust_it_says_what_installs_it(tmp_path: Path) -> None:
 
     assert done.returncode == 1
     assert "no module named locust" in done.stderr
-    assert "make .venv-locust/stamp" in done.stderr
+    assert "peakplan tools install locust" in done.stderr
     assert not (tmp_path / "x.json").exists()

@@ -1,4 +1,4 @@
-"""`make neuron-day`: run every part in order, write the figure, and say what to put into the fleet file.
+"""`peakplan bench neuron-day`: run every part in order, write the figure, and say what to put into the fleet file.
 
     machine   the host
     compile   seconds, bytes and lengths of each graph: by rows of a step, plans together, NeuronCores
@@ -40,7 +40,7 @@ DEVICES = Path("/dev")
 def run(day: Day, python: Sequence[str], cores: int, given: argparse.Namespace) -> dict[str, Any]:
     """Run every part, each after the process of the one before has ended; return the figures."""
     waited = [given.cores_waited]
-    found: dict[str, Any] = {"command": "make neuron-day", "chip": day.chip}
+    found: dict[str, Any] = {"command": "peakplan bench neuron-day", "chip": day.chip}
 
     def said(name: str, part: str, graph: Graph | None, result: dict[str, Any]) -> None:
         found.setdefault(part, {}) if graph else None
@@ -60,7 +60,9 @@ def run(day: Day, python: Sequence[str], cores: int, given: argparse.Namespace) 
         said(part, part, None, _booted(day, graph, engine, max(1, cores // graph.cores), given))
     if chosen:
         today = datetime.now(UTC).date()
-        source = f"measured: make neuron-day on {day.chip}, {today}, a replica of {chosen[0].cores} NeuronCore(s)"
+        source = (
+            f"measured: peakplan bench neuron-day on {day.chip}, {today}, a replica of {chosen[0].cores} NeuronCore(s)"
+        )
         found["deploy"] = model_settings(found, *chosen, source) | host_settings(given.device_rights, max(waited))
     return found
 

@@ -1,4 +1,4 @@
-"""`make bench-peers`: other engines for CPUs on the same tuned weights, beside ours and the machine's limit.
+"""`peakplan bench peers`: other engines for CPUs on the same tuned weights, beside ours and the machine's limit.
 
 Each peer runs in a process of its own, from an environment with the group `peers` of pyproject.toml, and is asked over
 a pipe, so that all take turns in one run. docs/figures/peers.json keeps one entry a machine and kernel; a run replaces
@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from peakplan.environment import made
 from rehearsal.bench.figure_file import write_machine
 from rehearsal.bench.limits import measure_limits
 from rehearsal.bench.machine import describe_machine, is_forced, machine_name
@@ -154,12 +155,13 @@ def print_table(figure: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Settings().model_dir, help="model folder")
-    parser.add_argument("--python", type=Path, default=Path(".venv-peers/bin/python"), help="of the peers' environment")
+    parser.add_argument("--python", type=Path, help="of the peers' environment; made unless given")
     parser.add_argument("--questions", type=int, default=50)
     parser.add_argument("--turns", type=int, default=7, help="in which forwards are measured")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="of the peers; ours has one")
     parser.add_argument("--output", type=Path, default=FIGURE)
     arguments = parser.parse_args()
+    python: Path = (arguments.python or made("peers")).absolute()
     settings = Settings(model_dir=arguments.model)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
     checkpoint = prepare(arguments.model, settings.cache_dir, _say)
@@ -168,14 +170,14 @@ def main() -> None:
     kernel = ours.kernel
     limits = measure_limits(kernel, ours.forward, settings.cache_dir)
     figure = {
-        "command": "make bench-peers",
+        "command": "peakplan bench peers",
         "machine": describe_machine(),
         "kernel": kernel,
         "forced": is_forced(),
         "questions": {"count": len(asked), "from": "dev rows" if has_dev_data() else "our own questions"},
         "limits": limits.figure(ROWS),
         "threads": {
-            str(threads): measure(ours, checkpoint, arguments.python.absolute(), asked, arguments.turns, threads)
+            str(threads): measure(ours, checkpoint, python, asked, arguments.turns, threads)
             for threads in arguments.threads
         },
     }

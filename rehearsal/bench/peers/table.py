@@ -8,7 +8,7 @@ _COMPARED = ("4", "16")  # rows whose ratios are spelt out
 
 
 def render_peers(figure: dict[str, Any]) -> str:
-    """Return the tables of every machine and kernel that `make bench-peers` ran on."""
+    """Return the tables of every machine and kernel that `peakplan bench peers` ran on."""
     return "\n\n".join(f"**{name}**\n\n{_machine(one)}" for name, one in figure["machines"].items())
 
 

@@ -1,4 +1,4 @@
-"""`make bench-vllm`: plans through a real vLLM on this processor, beside our replicas, into docs/figures/vllm.json.
+"""`peakplan bench vllm`: plans through a real vLLM on this processor, beside our replicas, into docs/figures/vllm.json.
 
 The export of the model is served in float32 on one thread, greedy and with each kind of draft, and planned with through
 the gateway's own engine (`service/engines/openai`), one request at a time. Tokens are compared with those of our own
@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from peakplan.environment import made
 from rehearsal.bench.figure_file import write_machine
 from rehearsal.bench.machine import describe_machine, kernel_in_use, machine_name
 from rehearsal.bench.neuron_day.boot import free_port
 from rehearsal.bench.questions import dev_questions, has_dev_data, own_questions
 from rehearsal.bench.vllm.environment import requirement
-from rehearsal.bench.vllm.server import NAME, PYTHON, serving
+from rehearsal.bench.vllm.server import NAME, serving
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import RequestRefusedError
 from service.engines.torch.engine import load
@@ -137,16 +138,17 @@ def measure(model_dir: Path, python: Path, questions: Sequence[Question], work: 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m rehearsal.bench.vllm", description=__doc__.partition("\n")[0])
     parser.add_argument("--model", type=Path, default=Settings().model_dir)
-    parser.add_argument("--python", type=Path, default=PYTHON, help="of vLLM's environment")
+    parser.add_argument("--python", type=Path, help="of vLLM's environment; made unless given")
     parser.add_argument("--questions", type=int, default=50)
     parser.add_argument("--only", nargs="*", default=[], help="drafts to try; all unless given")
     parser.add_argument("--work", type=Path, default=Path("runs/vllm"), help="keeps the export and the servers' logs")
     parser.add_argument("--output", type=Path, default=FIGURE)
     arguments = parser.parse_args()
+    python = arguments.python or made("vllm")
     arguments.work.mkdir(parents=True, exist_ok=True)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
-    runs = measure(arguments.model, arguments.python.absolute(), questions, arguments.work.absolute(), arguments.only)
-    figure = {"command": "make bench-vllm", "machine": describe_machine(), "package": requirement(), "runs": runs}
+    runs = measure(arguments.model, python.absolute(), questions, arguments.work.absolute(), arguments.only)
+    figure = {"command": "peakplan bench vllm", "machine": describe_machine(), "package": requirement(), "runs": runs}
     write_machine(arguments.output, machine_name("float32"), figure)
     print(json.dumps(runs, indent=1))
 

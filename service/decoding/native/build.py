@@ -1,4 +1,4 @@
-"""Build the kernel libraries of every target: `make kernels`; `--check` builds them elsewhere and compares.
+"""Build the kernel libraries of every target: `peakplan tools kernels`; `--check` builds them elsewhere and compares.
 
 The compiler is Zig's Clang, pinned in pyproject.toml's group `kernels`: one Python package that links for every target
 from any machine, so that a build gives the same bytes wherever it is made.

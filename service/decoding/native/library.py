@@ -1,6 +1,6 @@
 """The kernels as a library that this processor runs: checked, loaded and bound with ctypes.
 
-Built libraries for every target are part of the project (`make kernels`), so that no machine needs a compiler. A
+Built libraries for every target are part of the project (`peakplan tools kernels`), so that no machine needs a compiler. A
 library whose bytes differ from the manifest, or that does not load, is refused by name, and the next best one is used.
 A local compiler is used only where the sources have changed since, on a developer's machine.
 """
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from service.decoding.native.targets import CPU_INFO, KernelName, Target, instructions, targets_of_system
 
-if TYPE_CHECKING:  # the compiler's environment (`make kernels`) has nothing but the compiler
+if TYPE_CHECKING:  # the compiler's environment (`peakplan tools kernels`) has nothing but the compiler
     from service.settings.choices import KernelChoice
 
 _log = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ def _compile_locally(target: Target, cache_dir: Path) -> Kernels:
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if compiler is None:
         raise NativeUnavailableError(
-            "the kernels' sources have changed since `make kernels`: run it, or install a C++ compiler "
+            "the kernels' sources have changed since `peakplan tools kernels`: run it, or install a C++ compiler "
             "(Debian and Ubuntu: apt install g++)"
         )
     key = hashlib.sha256(repr((sources_hash(), compiler)).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""`make compile`: compile a model folder into artifacts that an instance loads in seconds. Not run on hardware.
+"""`peakplan compile`: compile a model folder into artifacts that an instance loads in seconds. Not run on hardware.
 
 It takes minutes, once, on any machine with the pinned SDK's compiler; never at boot: `loading.py` only reads what this
 wrote.

@@ -25,7 +25,7 @@ FILE = "manifest.json"
 TOKENIZER = "tokenizer.json"
 HOST_WEIGHTS = "host.safetensors"
 COMPILED_MODEL = "model.pt"
-_HOW = "Compile it again for this instance (make compile), or deploy the artifacts that belong to it"
+_HOW = "Compile it again for this instance (peakplan compile), or deploy the artifacts that belong to it"
 
 
 class ManifestError(RuntimeError):

@@ -77,7 +77,7 @@ async def _prompt_form(client: CompletionsClient, served: ServedModel, model: st
         counts.append(str(answer.prompt_tokens))
     raise ServerError(
         f"it reads a prompt of {wanted} tokens as {' or '.join(counts)}: it must serve the export of the model folder, "
-        "with that tokenizer (make export)"
+        "with that tokenizer (peakplan export)"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import service
 
-_OWN_VENV = Path(service.__file__).parents[1] / ".venv-triton"  # `make triton`
+_OWN_VENV = Path(service.__file__).parents[1] / ".venv-triton"  # `peakplan tools install triton`
 _NVIDIA_CONTAINER = Path("/opt/tritonserver")
 _IN_WHEEL = "lib/python3.*/*-packages/pytriton/tritonserver"
 
@@ -30,7 +30,7 @@ class Installation:
 
     @classmethod
     def find(cls, home: Path | None = None) -> "Installation":
-        """Look in `home`, else in `make triton`'s environment, this interpreter's packages, and NVIDIA's container.
+        """Look in `home`, else in `peakplan tools install triton`'s environment, this interpreter's packages, and NVIDIA's container.
 
         `home` is a virtual environment that holds nvidia-pytriton, or a folder like /opt/tritonserver. Raises
         NoTritonError.
@@ -40,7 +40,7 @@ class Installation:
             for found in (*cls._of_wheel(place), *cls._of_container(place)):
                 return found
         raise NoTritonError(
-            f"no tritonserver in {' or '.join(map(str, places))}. `make triton` puts one into {_OWN_VENV.name}; "
+            f"no tritonserver in {' or '.join(map(str, places))}. `peakplan tools install triton` puts one into {_OWN_VENV.name}; "
             "PEAKPLAN_TRITON_HOME names another place"
         )
 

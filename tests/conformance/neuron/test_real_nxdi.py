@@ -1,4 +1,4 @@
-"""Our loop over the real NxDI source, in its CPU mode: `make neuron-conformance NXDI=<checkouts>` runs this.
+"""Our loop over the real NxDI source, in its CPU mode: `peakplan bench neuron-conformance <checkouts>` runs this.
 
 Elsewhere it is skipped: NxDI's source is not ours to ship, and it is made for another transformers than ours.
 """
@@ -68,7 +68,7 @@ def test_nxdi_s_own_loop_loses_what_it_moved(runs: dict[str, neuron.Runs]) -> No
     assert runs["NxDI's loop, tree"].identical < MODELS
 
 
-@pytest.mark.skipif(not nxdi_on_cpu.has_xla(), reason="torch-xla is not installed: make neuron-conformance")
+@pytest.mark.skipif(not nxdi_on_cpu.has_xla(), reason="torch-xla is not installed: peakplan bench neuron-conformance")
 def test_xla_s_graphs_are_exact_and_write_each_cache_once(models: list[neuron.RandomModel]) -> None:
     """A step scatters its rows into the keys and values of two layers, and gathers none of them."""
     runs, operations = neuron.compare_on_xla(models[:1])

@@ -119,7 +119,7 @@ def test_artifacts_of_something_else_refuse_readiness_with_the_difference(
         loaded(tiny_model_dir, changed_copy(artifacts, tmp_path, **changes), driver)
 
     assert words in str(caught.value)
-    assert "make compile" in str(caught.value)
+    assert "peakplan compile" in str(caught.value)
     assert not driver.loaded
 
 

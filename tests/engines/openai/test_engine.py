@@ -112,7 +112,7 @@ async def test_a_server_with_another_tokenizer_is_refused_in_words(
     server.takes_token_ids = False
     server.tokenizer = Tokenizer.from_str(tokenizer.to_str())
     server.tokenizer.add_tokens([" red shoes\n"])
-    with pytest.raises(EngineUnavailableError, match="make export"):
+    with pytest.raises(EngineUnavailableError, match="peakplan export"):
         await started(server, folder)
 
 

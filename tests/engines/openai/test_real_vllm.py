@@ -1,6 +1,6 @@
 """The engine before a real vLLM on a processor: its grammars, its drafts, and the tokens of our own float32 engine.
 
-`make .venv-vllm/stamp` installs it; elsewhere this is skipped. `make bench-vllm` measures it.
+`peakplan tools install vllm` installs it; elsewhere this is skipped. `peakplan bench vllm` measures it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ VLLM = REPOSITORY_ROOT / PYTHON
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(not VLLM.with_name("vllm").is_file(), reason="vLLM is not here: make .venv-vllm/stamp"),
+    pytest.mark.skipif(not VLLM.with_name("vllm").is_file(), reason="vLLM is not here: peakplan tools install vllm"),
 ]
 QUESTIONS = ["nike running shoes under $100", "where is my package", "4k tv between 300 and 500"]
 

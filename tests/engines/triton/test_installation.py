@@ -34,7 +34,7 @@ def test_the_wheels_server_is_found_with_the_stub_of_its_python(wheel: Path) -> 
 
 def test_an_environment_without_a_stub_for_its_python_is_none(wheel: Path) -> None:
     (wheel / "lib" / "python3.11").rename(wheel / "lib" / "python3.7")
-    with pytest.raises(NoTritonError, match="make triton"):
+    with pytest.raises(NoTritonError, match="peakplan tools install triton"):
         Installation.find(wheel)
 
 

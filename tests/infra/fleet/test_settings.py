@@ -275,7 +275,7 @@ def test_durations_are_written_as_people_write_them(text: str | int, seconds: in
 
 def test_the_committed_json_schema_is_current() -> None:
     committed = (FLEETS.parent / "fleet" / "schema.json").read_text(encoding="utf-8")
-    assert committed == json_schema(), "stale: run `make schema`"
+    assert committed == json_schema(), "stale: run `peakplan fleet schema`"
 
 
 def test_the_model_folder_says_what_the_fleet_file_leaves_out() -> None:

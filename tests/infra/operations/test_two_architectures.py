@@ -94,7 +94,9 @@ def test_a_release_by_name_finds_its_newest_companion_of_the_same_sources(fleet:
 def test_a_release_from_before_the_fleet_had_graviton_is_not_deployed(fleet: FleetSettings, baked: Images) -> None:
     older = release_of(fleet, baked.bake("x86_64", "a"), baked)
     assert older.companions == {}
-    with pytest.raises(ReleaseError, match=r"no machine image for arm64, which c8g\.4xlarge needs: run make bake"):
+    with pytest.raises(
+        ReleaseError, match=r"no machine image for arm64, which c8g\.4xlarge needs: run peakplan fleet bake"
+    ):
         whole(fleet, older)
     assert whole(dev_fleet(), older) is older
 

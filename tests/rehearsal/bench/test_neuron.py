@@ -12,7 +12,9 @@ def test_without_nxdi_s_source_the_command_says_how_to_get_on(
 
     assert neuron.main([]) == 2
 
-    assert "PEAKPLAN_NXDI_SOURCE names no NxDI source: run `make neuron-conformance" in capsys.readouterr().err
+    assert (
+        "PEAKPLAN_NXDI_SOURCE names no NxDI source: run `peakplan bench neuron-conformance" in capsys.readouterr().err
+    )
 
 
 def test_a_folder_without_nxdi_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:

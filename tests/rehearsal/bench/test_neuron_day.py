@@ -71,7 +71,9 @@ def test_most_plans_a_second_a_core_are_deployed_where_the_slowest_leave_room() 
 @pytest.mark.parametrize("graph", [TREE, WIDE, BATCH], ids=["the tree", "more rows", "a batch"])
 def test_a_fleet_file_takes_what_was_measured_and_keeps_its_comments(name: str, graph: Graph) -> None:
     text = (FLEETS / f"{name}.yaml").read_text(encoding="utf-8")
-    settings = model_settings({"compile": COMPILED, "plans": PLANS}, graph, "medusa", "measured: make neuron-day")
+    settings = model_settings(
+        {"compile": COMPILED, "plans": PLANS}, graph, "medusa", "measured: peakplan bench neuron-day"
+    )
 
     written = fleet_text(text, settings)
     again = fleet_text(written, settings | {"strategy": "autoregressive"})
@@ -90,7 +92,7 @@ def test_chains_are_advised_as_what_they_are() -> None:
     chain = replace(TREE, kind="chain", layout=True)
     assert chain.name == f"{TREE.name}-chain-layout"
     found = {"compile": {chain.name: COMPILED[TREE.name]}, "plans": {chain.name: PLANS[TREE.name]}}
-    settings = model_settings(found, chain, "medusa", "measured: make neuron-day")
+    settings = model_settings(found, chain, "medusa", "measured: peakplan bench neuron-day")
     assert (settings["graph"], settings["weight_layout"]) == ("chain", True)
 
 
@@ -102,7 +104,7 @@ def test_a_fleet_file_without_a_model_is_not_guessed_at() -> None:
 def test_what_its_rules_refuse_leaves_a_fleet_file_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(text := (FLEETS / "dev.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    slow = {"service_time": {"mean_ms": 400, "p99_ms": 500, "source": "measured: make neuron-day"}}
+    slow = {"service_time": {"mean_ms": 400, "p99_ms": 500, "source": "measured: peakplan bench neuron-day"}}
     assert "its rules refuse what was measured" in command._write_fleet(file, slow)
     assert file.read_text(encoding="utf-8") == text
     assert command._write_fleet(file, {"service_time": slow["service_time"] | {"mean_ms": 9, "p99_ms": 30}}).startswith(

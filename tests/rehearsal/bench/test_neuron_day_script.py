@@ -1,4 +1,4 @@
-"""What `make neuron-day` mounts and passes, with a docker of the test's own."""
+"""What `peakplan bench neuron-day` mounts and passes, with a docker of the test's own."""
 
 import os
 import subprocess

@@ -137,7 +137,7 @@ def test_without_the_peers_environment_all_peers_are_listed_with_the_reason(
     figures = measure(ours, tmp_path, tmp_path / "bin" / "python", asked, turns=1, threads=1)
 
     assert {name for name, one in figures.items() if "failed" in one} == {peer.name for peer in PEERS}
-    assert all("make bench-peers" in figures[peer.name]["failed"] for peer in PEERS)
+    assert all("peakplan bench peers" in figures[peer.name]["failed"] for peer in PEERS)
     assert set(figures[OURS]["forward_ms"]) == {"1", "2", "4", "8", "12", "16"}
     assert figures[OURS]["plans"]["Medusa"]["identical_to_ours"] == 1.0
     assert len(asked) < AGREEMENT_QUESTIONS  # fewer questions than wanted are no error

@@ -43,7 +43,7 @@ def test_the_table_has_a_column_for_each_precision_and_no_row_of_what_was_not_as
     scores = {"span_f1": 0.5, "intent": 0.75, "same_as_reference": 1.0}
     machine = {"cores": 2, "processor": "one", "torch": "2"}
     figure = {
-        "command": "make eval-precisions",
+        "command": "peakplan bench precisions",
         "machine": machine,
         "questions": 2,
         "reference": "float32",

@@ -118,7 +118,9 @@ def test_a_rule_that_fits_nothing_is_told(tmp_path: Path) -> None:
 def test_the_figure_is_of_these_questions() -> None:
     figure = json.loads(retrieval.FIGURE.read_text(encoding="utf-8"))
 
-    assert figure["questions"]["sha256"] == retrieval.questions_hash(), "questions changed: run `make bench-retrieval`"
+    assert figure["questions"]["sha256"] == retrieval.questions_hash(), (
+        "questions changed: run `peakplan bench retrieval`"
+    )
 
 
 def test_unseen_questions_have_classes_of_their_own_and_none_is_one_of_the_others() -> None:

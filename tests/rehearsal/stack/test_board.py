@@ -13,9 +13,9 @@ from rehearsal.stack.folder import PARTS
 from rehearsal.stack.monitor import DASHBOARD
 from rehearsal.stack.parts_here import ROOT
 
-PYTHON = ROOT / ".venv-stack" / "bin" / "python"
-MODEL = next(iter(ROOT.glob(".venv-stack/lib/python3*/site-packages/grafana_foundation_sdk")), None)
-needs_model = pytest.mark.skipif(MODEL is None, reason="Grafana's model is not installed: make .venv-stack/stamp")
+PYTHON = ROOT / ".venv" / "bin" / "python"
+MODEL = next(iter(ROOT.glob(".venv/lib/python3*/site-packages/grafana_foundation_sdk")), None)
+needs_model = pytest.mark.skipif(MODEL is None, reason="Grafana's model is not installed: peakplan tools install stack")
 
 
 def _told(board: Path) -> str:

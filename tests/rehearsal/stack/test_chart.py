@@ -14,9 +14,9 @@ from rehearsal.stack.folder import CELLS, PARTS, RULES, certify
 from rehearsal.stack.parts_here import ROOT, found
 from tests.rehearsal.stack.parts import needs_parts
 
-PYTHON = ROOT / ".venv-stack" / "bin" / "python"
-HELM = next(iter(sorted(ROOT.glob(".venv-stack/lib/python3*/site-packages/helm_python"))), None)
-needs_helm = pytest.mark.skipif(HELM is None, reason="Helm's library is not installed: make .venv-stack/stamp")
+PYTHON = ROOT / ".venv" / "bin" / "python"
+HELM = next(iter(sorted(ROOT.glob(".venv/lib/python3*/site-packages/helm_python"))), None)
+needs_helm = pytest.mark.skipif(HELM is None, reason="Helm's library is not installed: peakplan tools install stack")
 Manifest = dict[str, Any]
 
 

@@ -305,7 +305,7 @@ def test_a_figure_whose_twin_is_another_is_stale(tmp_path: Path, capsys: pytest.
     figure["scenarios"][0]["scheduled"] = {"hosts": [13.9, 2.5]}
     path.write_text(json.dumps(figure), encoding="utf-8")
     assert stale(path) == 1
-    assert "calm was rehearsed before turns were counted: make rehearse-live" in capsys.readouterr().err
+    assert "calm was rehearsed before turns were counted: peakplan rehearse live" in capsys.readouterr().err
 
 
 def test_an_alert_that_fired_live_alone_is_within_no_limit() -> None:
