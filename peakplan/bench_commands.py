@@ -1,4 +1,4 @@
-"""`peakplan bench`, `peakplan rehearse` and `peakplan tools`: what measures, what simulates, and what keeps the checkout."""
+"""`peakplan bench`, `rehearse` and `tools`: what measures, what simulates, and what keeps the checkout."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Make this checkout's virtual environments: `peakplan tools install NAME...`, or `python3 peakplan/environment.py NAME...`.
+"""Make this checkout's virtual environments: `peakplan tools install NAME...`.
 
 There are four, because some packages exclude each other:
 
@@ -9,7 +9,8 @@ There are four, because some packages exclude each other:
   the peers compile theirs, and Locust brings pytest a plugin. A command that needs another group makes it anew.
 
 A stamp in the environment has the digest of what decided its contents, so a second call takes no time and no network.
-It imports nothing but Python's own, because a machine that has nothing runs it first.
+`make` runs `python3 peakplan/environment.py NAME...` on a machine that has nothing, so it imports the standard library
+alone.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Step:
 
 def have(*names: str) -> None:
     """Install what is not installed yet of these steps and of what they need. Exits where a command fails."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - it runs before anything says so
         sys.exit("Peakplan needs Python 3.11 or newer; name one with PYTHON=")
     for name in names:
         step = STEPS[name]
@@ -148,14 +149,15 @@ def refuse_musl() -> None:
 
 def _service() -> None:
     refuse_musl()
-    sys.path.insert(0, str(ROOT / "service"))
-    from requirement_parts import FILE, lines_of  # type: ignore[import-not-found,unused-ignore]
+    sys.path.insert(0, str(ROOT))
+    from service.requirement_parts import FILE, lines_of
 
     packages = lines_of("service", ROOT / FILE)
+    count = sum("==" in line for line in packages)
     print(
-        f"Installing what serving needs: {sum('==' in line for line in packages)} packages and PyTorch, about 300 MB to "
-        "download (CPU build: on Linux give\nTORCH_INDEX=, the address that PyTorch's Get started page shows for CPU; "
-        "without it CUDA comes along, several GB).",
+        f"Installing what serving needs: {count} packages and PyTorch, about 300 MB to download (CPU build: on Linux "
+        "give\nTORCH_INDEX=, the address that PyTorch's Get started page shows for CPU; without it CUDA comes along, "
+        "several GB).",
         flush=True,
     )
     _pip_lines(packages)

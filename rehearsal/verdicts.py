@@ -1,7 +1,7 @@
 """`python -m rehearsal.verdicts REPORT.json...` keeps what rehearsals said of fleets that ship, for docs/event-day.md.
 
 Each report is a `rehearsal.json` of `make rehearse` with every scenario. A fleet's report takes the place of its one
-before. `peakplan rehearse figures` rehearses every fleet that ships, keeps the verdicts and writes them into the documents.
+before. `peakplan rehearse figures` rehearses the fleets that ship, and writes the verdicts into the documents.
 """
 
 from __future__ import annotations

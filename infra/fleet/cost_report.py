@@ -1,4 +1,4 @@
-"""The text of `peakplan fleet cost`: sizes with their arithmetic, bills, which inputs are measured, and alternatives."""
+"""The text of `peakplan fleet cost`: sizes with their arithmetic, bills, what is measured, and alternatives."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Option:
 def cpu_service_time(kind: str | None = None, figures: Path = FIGURES) -> ServiceTime | None:
     """Return how long a plan keeps a core of `kind` busy with our int8 kernels, or None without figures.
 
-    Without a kind it is a core of the machine that was measured, by `peakplan bench load`. Other processors take as many
+    Without a kind it is a core of the machine that `peakplan bench load` measured. Other processors take as many
     times that as a plan takes them on one thread (instances.json). Nobody has timed an arm64 core: it is stated to
     take as many times the measured mean as our AVX2 kernel takes on the measured machine. NEON's dot products multiply
     64 pairs of int8 a cycle on Graviton4 (four units of 16; Arm Neoverse V2 software optimization guide), half of what

@@ -220,7 +220,7 @@ class MachineImage(Part):
     )
     base_name: str = Field(
         default="Deep Learning Base Neuron AMI (Ubuntu 24.04)",
-        description="The exact name of Amazon's image, without its date, whose newest one `peakplan fleet bootstrap` chooses.",
+        description="The exact name of Amazon's image, without its date. `peakplan fleet bootstrap` takes the newest.",
     )
     parameter: str = Field(
         default="/imagebuilder/peakplan/machine-image",
@@ -242,7 +242,8 @@ class MachineImage(Part):
     )
     arm64_base_name: str = Field(
         default="ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server",
-        description="The exact name of Canonical's image, without its date, whose newest one `peakplan fleet bootstrap` chooses.",
+        description="The exact name of Canonical's image, without its date. "
+        "`peakplan fleet bootstrap` takes the newest.",
     )
     arm64_container: str = Field(
         default="public.ecr.aws/docker/library/python:3.11-slim-bookworm",

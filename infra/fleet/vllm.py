@@ -135,7 +135,7 @@ def script(fleet: FleetSettings) -> str:
     chosen = release(fleet)
     lines = [
         f"# Fleet {fleet.name} on vLLM {chosen.vllm}, Neuron SDK {fleet.model.sdk}. Not run on hardware.",
-        f"# The model: peakplan export --model {fleet.model.folder} --format vllm --output ..., its folder at {MODEL_DIR}.",
+        f"# The model: peakplan export --model {fleet.model.folder} --format vllm --output ..., put at {MODEL_DIR}.",
         f"# {COMPILED_DIR} holds what a first start there compiled; with it no later start compiles.",
     ]
     for group in fleet.groups:

@@ -1,4 +1,4 @@
-"""`python -m infra.operations.cells out|in|show FLEET [CELL]` moves a cell's callers away, and back: `peakplan fleet cell out`.
+"""`python -m infra.operations.cells out|in|show FLEET [CELL]` moves callers away, and back: `peakplan fleet cell`.
 
 Names are weighted records of the fleet's private zone: out sets this cell's weights to 0, in puts back those of the
 fleet file. New connections follow within the answer's minute, and kept ones as they end. A move is refused where a name

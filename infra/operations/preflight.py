@@ -119,7 +119,8 @@ def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
         return
     arn = _parameter(wanted.certificate_parameter, clients)
     if arn is None:
-        how = f"peakplan fleet certificate, import one for {' and '.join(names)} into ACM, or name a private CA (docs/fleet.md)"
+        own = f"import one for {' and '.join(names)} into ACM"
+        how = f"peakplan fleet certificate, {own}, or name a private CA (docs/fleet.md)"
         yield Finding(Verdict.LACKS, f"no certificate: the parameter {wanted.certificate_parameter} is not there", how)
         return
     found = clients("acm").describe_certificate(CertificateArn=arn)["Certificate"]

@@ -68,7 +68,8 @@ def _newest(name: str, ssm: Any) -> str:
         if error.response["Error"]["Code"] != "ParameterNotFound":
             raise
         raise ReleaseError(
-            f"no machine image yet: the parameter {name} is written by the image pipeline. Run peakplan fleet bake, then deploy"
+            f"no machine image yet: the parameter {name} is written by the image pipeline. "
+            "Run peakplan fleet bake, then deploy"
         ) from error
 
 

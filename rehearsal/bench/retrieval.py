@@ -1,4 +1,6 @@
-"""What a search finds with the plan, and with the raw words: `peakplan bench retrieval` writes docs/figures/retrieval.json.
+"""What a search finds with the plan, and with the raw words: docs/figures/retrieval.json.
+
+`peakplan bench retrieval` writes it.
 
 200 questions of our own over the sample catalogue (retrieval_questions.jsonl), half to tune on (dev), half not (test).
 Which products are right is a rule over the product alone, not over what a search found (`is_right`).

@@ -1,4 +1,4 @@
-"""`peakplan rehearse live`: scenarios on a stack of light hosts behind Envoy, judged by Prometheus, the twin's beside them.
+"""`peakplan rehearse live`: scenarios on a stack of light hosts, judged by Prometheus, the twin's beside them.
 
 Every scenario has a stack of its own, so that no alert is another's. It returns 1 where one fails. With --broken a part
 is left out on purpose, and it returns 1 where the rehearsal passes all the same.

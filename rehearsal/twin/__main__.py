@@ -1,6 +1,6 @@
 """`python -m rehearsal.twin run|search|validate|gate`: does a fleet hold, would a cheaper one, is the twin right?
 
-`make rehearse`, `peakplan rehearse search` and `peakplan rehearse validate` run it, and `make deploy` the gate: it rehearses
+`peakplan rehearse run`, `search` and `validate` run it, and `make deploy` the gate: it rehearses
 every scenario, and refuses where one fails, unless somebody gives a reason, which is logged. Exit codes: 0 PASS, 1
 FAIL, 2 for input that cannot be used.
 """

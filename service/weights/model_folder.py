@@ -16,8 +16,8 @@
     prompt_tagger.safetensors   that drafts from the states of a prompt: see service/decoding/prompt_tags.py
     eagle/                      optional, an EAGLE-3 head for engines that draft with one: see eagle_head.py
 
-Your own model needs a folder like this one; an adapter, heads and tree are optional. `peakplan import` writes one. Files
-that are not named here, as the early_exit.* of older folders, are not read.
+Your own model needs a folder like this one; an adapter, heads and tree are optional. `peakplan import` writes one.
+Files that are not named here, as the early_exit.* of older folders, are not read.
 """
 
 import json

@@ -1,6 +1,7 @@
 """The commands of the runbooks and of event day run as they stand in the pages, against the emulator.
 
-`aws` is the AWS CLI itself (aws_cli.py); `make` and `peakplan` run in a clone. A reader's values stand where page.md says so.
+`aws` is the AWS CLI itself (aws_cli.py); `make` and `peakplan` run in a clone. A reader's values stand where
+page.md says so.
 """
 
 import subprocess

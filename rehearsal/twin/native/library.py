@@ -1,7 +1,7 @@
 """The compiled data plane: built for every system with the kernels' compiler, checked, loaded and bound with ctypes.
 
-`python -m rehearsal.twin.native.library` builds (`peakplan tools kernels` runs it), `--check` compares with what is committed. No
-machine that rehearses needs a compiler; a developer's own is used where the sources have changed since.
+`python -m rehearsal.twin.native.library` builds, `--check` compares with what is committed (`peakplan tools kernels`).
+No machine that rehearses needs a compiler; a developer's own is used where the sources have changed since.
 """
 
 from __future__ import annotations

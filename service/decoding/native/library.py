@@ -1,6 +1,6 @@
 """The kernels as a library that this processor runs: checked, loaded and bound with ctypes.
 
-Built libraries for every target are part of the project (`peakplan tools kernels`), so that no machine needs a compiler. A
+Built libraries for every target are part of the project (`peakplan tools kernels`): no machine needs a compiler. A
 library whose bytes differ from the manifest, or that does not load, is refused by name, and the next best one is used.
 A local compiler is used only where the sources have changed since, on a developer's machine.
 """

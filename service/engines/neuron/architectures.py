@@ -1,6 +1,6 @@
 """Which of NxDI 0.8's own model classes computes an architecture, and what of ours none of them does.
 
-Read in NxDI 0.8 (models/llama, models/qwen2, models/qwen3); all but hardware is proven by `peakplan bench neuron-conformance`.
+Read in NxDI 0.8 (models/llama, models/qwen2, models/qwen3). `peakplan bench neuron-conformance` proves it on a CPU.
 """
 
 from collections.abc import Iterator

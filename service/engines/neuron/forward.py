@@ -201,6 +201,7 @@ def _states(output: ForwardOutput, expected: tuple[int, int]) -> Tensor:
     if states.ndim != 3 or tuple(states.shape[:2]) != expected or not states.is_floating_point():
         raise ForwardContractError(
             f"the compiled model gave {states.dtype} of shape {list(states.shape)}, not hidden states "
-            f"{[*expected, 'hidden size']}: it was compiled for another configuration. Compile it again (peakplan compile)"
+            f"{[*expected, 'hidden size']}: it was compiled for another configuration. Compile it again "
+            "(peakplan compile)"
         )
     return states.cpu().float()

@@ -5,7 +5,7 @@
     generator = MedusaGenerator(model, LmHead(weights.get(LM_HEAD, weights[EMBEDDING])), load_heads(model_dir))
     ids = generator.generate(input_ids, assistant_model=model, max_new_tokens=128)
 
-It replaces `HuggingFaceGenerationAdapter(model)`, over artifacts of `peakplan compile`: stock NxDI's give no hidden states.
+It replaces `HuggingFaceGenerationAdapter(model)`, over what `peakplan compile` made: NxDI's own give no hidden states.
 Greedy, one sequence, as Medusa is in NxDI; whatever would have to be ignored is refused instead.
 """
 

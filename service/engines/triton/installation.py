@@ -30,7 +30,7 @@ class Installation:
 
     @classmethod
     def find(cls, home: Path | None = None) -> "Installation":
-        """Look in `home`, else in `peakplan tools install triton`'s environment, this interpreter's packages, and NVIDIA's container.
+        """Look in `home`, else in .venv-triton, this interpreter's packages, and NVIDIA's container.
 
         `home` is a virtual environment that holds nvidia-pytriton, or a folder like /opt/tritonserver. Raises
         NoTritonError.
@@ -40,7 +40,8 @@ class Installation:
             for found in (*cls._of_wheel(place), *cls._of_container(place)):
                 return found
         raise NoTritonError(
-            f"no tritonserver in {' or '.join(map(str, places))}. `peakplan tools install triton` puts one into {_OWN_VENV.name}; "
+            f"no tritonserver in {' or '.join(map(str, places))}. `peakplan tools install triton` puts one into "
+            f"{_OWN_VENV.name}; "
             "PEAKPLAN_TRITON_HOME names another place"
         )
 
