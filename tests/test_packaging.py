@@ -1,6 +1,5 @@
 """pyproject.toml names each dependency once; the lock and the requirements files are generated from it, with hashes."""
 
-import os
 import re
 import subprocess
 import tomllib
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.tools import lock
 from service.requirement_parts import FILE, lines_of
 
 REPOSITORY = Path(__file__).parents[1]
@@ -112,18 +112,23 @@ def test_no_file_names_an_index() -> None:
         assert not re.search(r"https?://", file.read_text(encoding="utf-8")), file.name
 
 
-@pytest.mark.parametrize(("abi", "code"), [("cpython-312-x86_64-linux-musl", 1), ("cpython-312-darwin", 0)])
-def test_make_serve_says_before_it_installs_that_musl_has_no_wheels(tmp_path: Path, abi: str, code: int) -> None:
-    """On Alpine pip would build llguidance for minutes, then find no PyTorch, and end in a page of its own words."""
-    (tmp_path / "sitecustomize.py").write_text(
-        f"import sysconfig\nsysconfig.get_config_var = lambda _: {abi!r}\n", encoding="utf-8"
-    )
-    planned = ["make", "--dry-run", "--what-if", "requirements/service.txt", ".venv/service.stamp"]
-    lines = subprocess.run(planned, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    first = next(line for line in lines.splitlines() if "musl" in line)
-    assert lines.index(first) < lines.index("requirements/torch.txt"), "before anything is downloaded"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        ["sh", "-c", first], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, "use the container image" in done.stderr) == (code, bool(code))
+def test_the_parts_are_as_the_lock_writes_them() -> None:
+    text = (REPOSITORY / FILE).read_text(encoding="utf-8")
+    files = {part: "\n".join(lines_of(part, REPOSITORY / FILE)) + "\n" for part in lock.EXTRAS}
+    assert lock.in_parts(files) in text
+    with pytest.raises(ValueError, match="has no part replicas"):
+        lines_of("replicas", REPOSITORY / FILE)
+
+
+def test_there_are_four_requirement_files_at_most() -> None:
+    listed = subprocess.run(["git", "ls-files", "*requirements*.txt"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert set(listed.stdout.split()) <= {"requirements.txt", "requirements-dev.txt", "requirements-image.txt"}
+
+
+def test_the_makefile_is_short() -> None:
+    """It has what people do weekly; everything else is a command of `peakplan`."""
+    text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    rules = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)*)", text, re.MULTILINE)
+    assert 20 < len(rules) <= 25
+    assert [name for name, recipe in rules if recipe.count("\n") > 5] == []
+    assert sorted(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split()) == sorted(name for name, _ in rules)

@@ -152,6 +152,27 @@ def test_every_block_can_be_typed(page: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("page", [page for page in pages() if page != "CHANGELOG.md"])  # which tells what went
+def test_every_command_in_a_sentence_exists(page: str) -> None:
+    text = re.sub(r"```.*?```", "", (REPOSITORY / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    said = (" ".join(each.split()) for each in re.findall(r"`([^`]+)`", text))
+    typed = (found for each in said for found in _PROGRAMS.findall(each))
+    assert [each for program, rest in typed for each in unknown(program, re.sub("[\"'<>…]", "", rest))] == []
+
+
+def test_every_target_that_the_sources_name_exists() -> None:
+    """Messages, comments and tests say `make X` of a target; what comes after a stop or a quote is no command."""
+    files = subprocess.run(["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    wrong = []
+    for name in files.stdout.split("\0"):
+        if name.endswith((".py", ".sh", ".yaml", ".yml", ".toml", ".json")) or "/" not in name.removeprefix(".ci/"):
+            path = REPOSITORY / name
+            text = path.read_text(encoding="utf-8") if path.is_file() and path.suffix != ".png" else ""
+            named = re.findall(r"`(?:[A-Z_]+=\S+ )*make ([a-z]+(?:-[a-z]+)*)", text)
+            wrong += [f"{name}: make {each}" for each in named if each not in targets()]
+    assert [each for each in wrong if not each.startswith("CHANGELOG.md")] == []
+
+
 @pytest.mark.parametrize(
     ("language", "text"),
     [

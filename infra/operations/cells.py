@@ -92,7 +92,7 @@ class Cells:
         if needed > room and not force:
             raise CellShiftError(
                 f"{needed} instances serve now, and the other cells may have {room} at most: shoppers would get rules. "
-                "Move it all the same with FORCE=1"
+                "Move it all the same with --force"
             )
         self._set(cell, 0)
 
@@ -196,7 +196,7 @@ def main(words: Sequence[str] | None = None) -> int:
             if given.refuse:
                 cells.refuse(given.cell)
             elif settings.access.privatelink:
-                print(f"Callers with PrivateLink endpoints still ask {given.cell}; REFUSE=1 answers them 503.")
+                print(f"Callers with PrivateLink endpoints still ask {given.cell}; --refuse answers them 503.")
         elif given.action == "in":
             cells.move_in(given.cell)
         loads = {cell: asdict(load) for cell, load in cells.loads().items()}
