@@ -60,6 +60,8 @@ def have(*names: str) -> None:
     """Install what is not installed yet of these steps and of what they need. Exits where a command fails."""
     if sys.version_info < (3, 11):  # noqa: UP036 - it runs before anything says so
         sys.exit("Peakplan needs Python 3.11 or newer; name one with PYTHON=")
+    if names and not (ROOT / "pyproject.toml").is_file():
+        sys.exit("this command is not in the wheel: it runs from a checkout of Peakplan's sources")
     for name in names:
         step = STEPS[name]
         have(*step.needs)
