@@ -9,7 +9,7 @@ import click
 from peakplan.environment import have, made
 from peakplan.fleet_commands import fleet
 from peakplan.passing import PASS_ON, asks_for_help, passes_on
-from peakplan.running import CHECKOUT, call, execute, must_be_here
+from peakplan.running import CHECKOUT, call, execute, must_be_here, run_in_turn
 
 # Writes figures, settings and tables into the documents.
 _SHOW = "rehearsal.tools.readme"
@@ -134,9 +134,7 @@ def figures(seeds: int) -> None:
         if call([sys.executable, *words]) > 1:  # 1 is a verdict, too
             sys.exit(2)
         reports.append(f"{folder}/rehearsal.json")
-    for line in (["rehearsal.verdicts", *reports], [_SHOW]):
-        if code := call([sys.executable, "-m", *line]):
-            sys.exit(code)
+    run_in_turn(["rehearsal.verdicts", *reports], [_SHOW])
 
 
 @rehearse.command(**PASS_ON)
@@ -159,6 +157,7 @@ def live(context: click.Context) -> None:
 @click.group()
 def tools() -> None:
     """Keep the checkout: environments, generated files, kernels, what a release consists of."""
+    must_be_here("rehearsal")
 
 
 _CHECKS = (
@@ -206,18 +205,10 @@ passes_on(
 )
 
 
-def _in_turn(*lines: tuple[str, ...]) -> None:
-    """Run modules one after the other; exit where one fails."""
-    must_be_here("rehearsal")
-    for line in lines:
-        if code := call([sys.executable, "-m", *line]):
-            sys.exit(code)
-
-
 @tools.command()
 def check() -> None:
     """Fail where a figure, a table or a generated page is stale: a part of `make check`."""
-    _in_turn(*_CHECKS)
+    run_in_turn(*_CHECKS)
 
 
 @tools.command()
@@ -226,13 +217,13 @@ def kernels(check: bool) -> None:
     """Build the kernel libraries of every processor from their sources; commit what changes."""
     have("kernels")
     words = ("--check",) if check else ()
-    _in_turn(("service.decoding.native.build", *words), ("rehearsal.twin.native.library", *words))
+    run_in_turn(("service.decoding.native.build", *words), ("rehearsal.twin.native.library", *words))
 
 
 @tools.command()
 def sbom() -> None:
     """Check licences, and write CycloneDX 1.6: what is installed (sbom.json), the lock (sbom-lock.json)."""
-    _in_turn(("rehearsal.tools.licences", "--check"))
+    run_in_turn(("rehearsal.tools.licences", "--check"))
     program = str(Path(sys.executable).with_name("cyclonedx-py"))
     common = ["--pyproject", "pyproject.toml", "--mc-type", "application", "--output-reproducible"]
     common += ["--spec-version", "1.6", "--output-file"]
@@ -250,7 +241,7 @@ def dashboards(name: str) -> None:
     """Draw a fleet's dashboards with a rehearsal's data into docs/figures."""
     if code := call([sys.executable, "-m", "peakplan", "fleet", "synth", name]):
         sys.exit(code)
-    _in_turn(("rehearsal.dashboards", name, "cdk.out"))
+    run_in_turn(("rehearsal.dashboards", name, "cdk.out"))
 
 
 @tools.command()
@@ -258,7 +249,7 @@ def tutorials() -> None:
     """Follow docs/tutorials to the letter in fresh folders, and time each; one trains a model."""
     have("typescript")
     os.environ["PEAKPLAN_TUTORIALS"] = "1"
-    _in_turn(("pytest", "tests/docs/test_tutorials.py", "--durations", "0"))
+    run_in_turn(("pytest", "tests/docs/test_tutorials.py", "--durations", "0"))
 
 
 @fleet.command()

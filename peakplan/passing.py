@@ -1,7 +1,6 @@
 """Commands that become a module of this project, whose own command line gets the words."""
 
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from peakplan.environment import have
-from peakplan.running import CHECKOUT, become, call, must_be_here, need, place_of
+from peakplan.running import CHECKOUT, become, must_be_here, need, place_of, run_in_turn
 
 # A module's own command line gets its words unread, --help included.
 PASS_ON: dict[str, Any] = {
@@ -77,12 +76,10 @@ def passes_on(
     def run(context: click.Context) -> None:
         must_be_here(module)  # before anybody installs what it would need
         need(*extras)
-        if asks_for_help(context.args):
-            become(module, [*first, *context.args])
-        have(*installs)
-        for after in (module, *then) if then else ():
-            words = [*first, *context.args] if after == module else []
-            if (code := call([sys.executable, "-P", "-m", after, *words])) or after == then[-1]:
-                sys.exit(code)
-        trains = module == "training.recipe"
-        become(module, [*first, *context.args], variables=TRAINING_ENVIRONMENT if trains else None)
+        words = [*first, *context.args]
+        if asks_for_help(words) or not (then or installs):
+            trains = module == "training.recipe"
+            become(module, words, variables=TRAINING_ENVIRONMENT if trains else None)
+        else:
+            have(*installs)
+            run_in_turn([module, *words], *([after] for after in then))

@@ -92,6 +92,13 @@ def call(command: Sequence[str], *, variables: Mapping[str, str] | None = None) 
     return subprocess.run(list(command), env=_environment(variables), check=False).returncode
 
 
+def run_in_turn(*lines: Sequence[str]) -> None:
+    """Run modules of the checkout, each with its words, one after the other; exit where one fails."""
+    for line in lines:
+        if code := call([sys.executable, "-P", "-m", *line]):
+            sys.exit(code)
+
+
 def _environment(variables: Mapping[str, str] | None) -> dict[str, str]:
     path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]))
     return {**os.environ, "PYTHONPATH": path, **(variables or {})}

@@ -64,7 +64,7 @@ def test_a_bench_shows_its_figure_only_if_it_succeeds(monkeypatch: pytest.Monkey
         ran.append(command[3])
         return codes.get(command[3], 0)
 
-    monkeypatch.setattr("peakplan.passing.call", call)
+    monkeypatch.setattr(running, "call", call)
     assert CliRunner().invoke(main, ["bench", "costs"]).exit_code == 1
     assert CliRunner().invoke(main, ["bench", "load"]).exit_code == 0
     assert ran == [
@@ -76,7 +76,7 @@ def test_a_bench_of_another_engine_installs_it_first(monkeypatch: pytest.MonkeyP
     did: list[str] = []
     monkeypatch.setattr("peakplan.passing.need", lambda *_: None)
     monkeypatch.setattr("peakplan.passing.have", lambda *names: did.extend(names))
-    monkeypatch.setattr("peakplan.passing.call", lambda command, **_: did.append(command[3]) or 0)
+    monkeypatch.setattr(running, "call", lambda command, **_: did.append(command[3]) or 0)
     assert CliRunner().invoke(main, ["bench", "triton"]).exit_code == 0
     assert did == ["triton", "rehearsal.triton", "rehearsal.tools.readme"]
 
