@@ -1,5 +1,5 @@
 # What people do weekly. All other commands are `peakplan`'s: .venv/bin/peakplan --help lists them.
-PYTHON ?= python3
+PYTHON ?= $(firstword $(wildcard .venv/bin/python) python3)
 BIN := .venv/bin
 PEAKPLAN := $(BIN)/python -m peakplan
 # Installs what a command needs, once (TORCH_INDEX= an index with CPU builds of PyTorch: the public one has CUDA's on Linux).

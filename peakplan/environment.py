@@ -233,7 +233,7 @@ def _npm(folder: Path, *words: str) -> Callable[[], None]:
 
     def install() -> None:
         path = os.pathsep.join([str(VENV / "bin"), os.environ.get("PATH", "")])
-        quiet = ["--loglevel=error", "--no-audit", "--no-fund", "--prefix", str(folder)]
+        quiet = ["--loglevel=error", "--no-audit", "--no-fund"]
         done = subprocess.run(
             ["npm", "ci", *words, *quiet], cwd=folder, env={**os.environ, "PATH": path}, stdout=subprocess.DEVNULL
         )
