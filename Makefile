@@ -207,13 +207,13 @@ rehearse-live: $(VENV)/test.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCE
 
 REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK)) $(if $(TIMES),--times $(TIMES))
 
-deploy: $(VENV)/cdk.stamp $(VENV)/test.stamp ## the newest release to every cell of FLEET, rehearsed first (FORCE="reason" all the same), stopping where one is hurt; again: goes on (needs AWS credentials)
+deploy: $(VENV)/cdk.stamp $(VENV)/test.stamp ## the newest release to every cell of FLEET, rehearsed first (FORCE="reason" all the same); the account's state machine goes from cell to cell and stops where one is hurt; again: goes on (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
 	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)") $(if $(TAKE_OVER),--take-over) $(if $(RETIRE),--retire)
 
-release: $(VENV)/cdk.stamp $(VENV)/test.stamp ## as make deploy, but the account's own state machine goes from cell to cell, and the shell may end (needs AWS credentials)
+release: $(VENV)/cdk.stamp $(VENV)/test.stamp ## as make deploy, but ends once the state machine has it (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
-	$(PEAKPLAN) fleet deploy $(FLEET) --in-account $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)") $(if $(TAKE_OVER),--take-over)
+	$(PEAKPLAN) fleet deploy $(FLEET) --detach $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)") $(if $(TAKE_OVER),--take-over)
 
 rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
 	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))

@@ -109,7 +109,7 @@ class RolloutStack(FleetStack):
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id, settings=settings, purpose="what deploys the cells")
         rollout = RolloutMachine(self, "Rollout", settings=settings)
-        CfnOutput(self, "MachineArn", value=rollout.machine.ref, description="`make release` starts it")
+        CfnOutput(self, "MachineArn", value=rollout.machine.ref, description="`make deploy` starts it")
 
 
 class CellStack(FleetStack):

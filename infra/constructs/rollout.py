@@ -83,9 +83,7 @@ class RolloutMachine(Construct):
         stacks = f"{arn}:cloudformation:{place}:stack/peakplan-{name}-*"
         parameters = f"{arn}:ssm:{place}:parameter/peakplan/{name}/*"
         templates = f"{arn}:s3:::{ASSETS_BUCKET.format(**bootstrap)}/*"
-        # A stack is made protected, which wants the permission to protect it (AWS CloudFormation user guide, Protect
-        # stacks from being deleted).
-        changes = ("CreateStack", "UpdateTerminationProtection", "UpdateStack", "CancelUpdateStack", "DescribeStacks")
+        changes = ("UpdateStack", "CancelUpdateStack", "DescribeStacks")
         may = {
             "Stacks": (changes, "cloudformation", stacks),
             "Progress": (("GetParameter", "PutParameter", "DeleteParameter"), "ssm", parameters),

@@ -56,6 +56,7 @@ def _states(mode: str) -> dict[str, State]:
             "Resource": _RUN,
             "Parameters": {
                 "StateMachineArn.$": "$$.StateMachine.Id",
+                "Name.$": "States.Format('{}-{}', $.lock.token, $.item.called)",  # so that a shell can follow it
                 "Input": {"way": mode, **handed, "AWS_STEP_FUNCTIONS_STARTED_BY_EXECUTION_ID.$": "$$.Execution.Id"},
             },
             "ResultPath": None,

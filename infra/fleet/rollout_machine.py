@@ -1,12 +1,11 @@
 """The state machine that brings a release to every cell from inside the account, in Amazon States Language.
 
-It is what infra/operations/rollout.py does from a shell: waves of cells, each under its deploy marker, gated by its
-alarms and baked; then the names and alarms over them. Where an alarm tells of harm, every cell that has the release
-goes back to the one before, all at once. Whoever starts it (infra/operations/handover.py) has rehearsed
-the fleet, holds its lock and hands that over: the machine renews it with every look at a stack, and stops before its
-next change where somebody else has it. What a cell has behind it is kept in a parameter, so that a later execution
-skips it where its stack is there and well. Each stack is moved by an execution of its own (rollout_children.py). It
-knows nothing of the CDK.
+Cells change in waves, each under its deploy marker, gated by its alarms and baked; then come the names and alarms over
+them. Where an alarm tells of harm, every cell that has the release goes back to the one before, all at once.
+`make deploy` (infra/operations/rollout.py) rehearses the fleet, has the CDK create the stacks that are missing, takes
+the fleet's lock and hands it over: the machine renews it with every look at a stack, and stops before its next change
+where another process has it. What a cell has behind it is kept in a parameter, so that a later execution skips it where
+its stack is well. Each stack is moved by an execution of its own (rollout_children.py).
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ def _moving_one(settings: FleetSettings) -> dict[str, State]:
 def _beginning() -> State:
     """Return the states that skip a stack which has the deploy behind it: its mark says so, and it is there and well.
 
-    Somebody may have deleted the stack since, which leaves its mark.
+    Somebody may have changed the stack since, which leaves its mark.
     """
     well = [{"Variable": "$.found.stack.StackStatus", "StringEquals": status} for status in WELL]
     marked = {"Variable": "$.before.Parameter.Value", "StringEqualsPath": "$.item.deploy"}
@@ -165,11 +164,7 @@ def _beginning() -> State:
             "Next": "HasItAlready",
         },
         "HasItAlready": {"Type": "Choice", "Choices": [{**marked, "Next": "IsThere"}], "Default": "Begin"},
-        "IsThere": {
-            **looking()["Look"],
-            "Catch": [{**ANY_TASK, "ResultPath": "$.found", "Next": "Begin"}],
-            "Next": "IsWell",
-        },
+        "IsThere": {**looking()["Look"], "Next": "IsWell"},
         "IsWell": {"Type": "Choice", "Choices": [{"Or": well, "Next": "Done"}], "Default": "Begin"},
         "Begin": phase("move", then="Lock"),
         "Done": {"Type": "Pass", "Result": {}, "End": True},
@@ -177,9 +172,7 @@ def _beginning() -> State:
 
 
 def _moving() -> State:
-    created = {**_change("$.item.parameters"), "EnableTerminationProtection.$": "$.item.protected"}
     return {
-        "Create": {**task("cloudformation:createStack", created), "ResultPath": None, "Next": "Changing"},
         "Move": {
             **task("cloudformation:updateStack", _change("$.item.parameters")),
             "ResultPath": None,

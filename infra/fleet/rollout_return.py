@@ -26,7 +26,7 @@ def return_states(settings: FleetSettings) -> dict[str, State]:
 
     The first is `Cancel`.
 
-    As infra/operations/rollback.py does from a shell. A stack that has not been changed yet is left as it is.
+    A stack that has not been changed yet is left as it is.
     """
     look = looking()
     at = {"Variable": "$.phase", "StringEquals": "return"}

@@ -115,29 +115,14 @@ class DeployedCell:
             raise CellError(f"{self.name}: {self.stack} is {status}; see its events in CloudFormation")
         if self.runs() == release:
             return
-        self._update(self.parameters_for(release))
-        if (status := self.settled()) != "UPDATE_COMPLETE":
-            raise CellError(f"{self.name}: {self.stack} is {status} after the change to {release}")
-
-    def rest(self) -> None:
-        """Bring the stack back to the fast speed, at which a rollback of the next deploy takes minutes and not hours.
-
-        CloudFormation's rollback of an update takes the policy from before the update. Nothing is replaced by this.
-        Raise CellError if it fails.
-        """
-        if self._parameters().get("RefreshSpeed") == "fast":
-            return
-        self._update(self._changed({"RefreshSpeed": "fast"}))
-        if (status := self.settled()) != "UPDATE_COMPLETE":
-            raise CellError(f"{self.name}: {self.stack} is {status} after its speed was changed; see its events")
-
-    def _update(self, parameters: list[dict[str, Any]]) -> None:
         self.cloudformation.update_stack(
             StackName=self.stack,
             UsePreviousTemplate=True,
-            Parameters=parameters,
+            Parameters=self.parameters_for(release),
             Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"],
         )
+        if (status := self.settled()) != "UPDATE_COMPLETE":
+            raise CellError(f"{self.name}: {self.stack} is {status} after the change to {release}")
 
     def parameters_for(self, release: str) -> list[dict[str, Any]]:
         """Return the stack's parameters for another release, at the fast speed; all others stay as they are.
@@ -147,9 +132,7 @@ class DeployedCell:
         given = {MAIN: release}
         if COMPANION in self._parameters():  # else its template is from before, too
             given |= self.companions(release)
-        return self._changed(given | {"RefreshSpeed": "fast"})
-
-    def _changed(self, given: Mapping[str, str]) -> list[dict[str, Any]]:
+        given["RefreshSpeed"] = "fast"
         kept = [name for name in self._parameters() if name not in given]
         return [
             *({"ParameterKey": name, "ParameterValue": value} for name, value in given.items()),

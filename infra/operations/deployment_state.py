@@ -17,7 +17,7 @@ KEPT = 5  # releases kept for each cell, and rejected releases; a standard param
 
 
 class Step(StrEnum):
-    """The progress of a deploy in one cell, or in the stacks under or over the cells."""
+    """The progress of a deploy in one cell."""
 
     PENDING = "pending"
     MOVING = "moving"  # its stack may be changing
@@ -45,7 +45,6 @@ class DeploymentState(BaseModel):
     release: str | None = Field(default=None, description="the image that every cell of the deploy gets")
     assembly: str | None = Field(default=None, description="digest of the templates that the deploy began with")
     commit: str | None = None
-    foundation: Step = Step.PENDING
     cells: dict[str, CellState] = {}
     brings_image: bool = Field(default=False, description="whether the release is another than a cell had before")
     rejected: list[str] = Field(default=[], description="releases that hurt a cell, or were rolled back")
@@ -56,7 +55,7 @@ class DeploymentState(BaseModel):
 
     def begin(self, release: str, assembly: str, commit: str) -> None:
         """Start a deploy of `release` to every cell."""
-        self.release, self.assembly, self.commit, self.foundation = release, assembly, commit, Step.PENDING
+        self.release, self.assembly, self.commit = release, assembly, commit
         self.brings_image = any(cell.releases[-1:] != [release] for cell in self.cells.values())
         for cell in self.cells.values():
             cell.step = Step.PENDING

@@ -54,13 +54,10 @@ def roll_back(
     """
     with held(DeployLock(settings, "rollback", ssm=clients("ssm"), sts=clients("sts"))):
         stop_executions(settings, clients, "a rollback began")
-        return roll_back_alone(settings, release, clients, sleep)
+        return _send_back(settings, release, clients, sleep)
 
 
-def roll_back_alone(
-    settings: FleetSettings, release: str | None, clients: Clients, sleep: Sleep = time.sleep
-) -> dict[str, str]:
-    """Send the cells back under a lock that the caller holds."""
+def _send_back(settings: FleetSettings, release: str | None, clients: Clients, sleep: Sleep) -> dict[str, str]:
     store = StateStore(settings, clients("ssm"))
     state = store.load()
     stacks = clients("cloudformation")

@@ -1,7 +1,7 @@
 """The marks of which deploy each stack has behind it, in the account, by which a deploy skips what was done.
 
-The state machine of infra/fleet/rollout_machine.py and a deploy from a shell both write them, so that either goes on
-where the other was broken off, and neither believes a mark that the other made untrue.
+The state machine of infra/fleet/rollout_machine.py writes them. What starts it, and a rollback, take back those that
+become untrue.
 """
 
 from __future__ import annotations
@@ -37,10 +37,6 @@ class RolloutMarks:
     def begin(self, stack: str, state: DeploymentState) -> None:
         """Say that a stack is about to change: from now on it has no deploy behind it."""
         self._put(stack, f"going to {state.release}")
-
-    def done(self, stack: str, state: DeploymentState) -> None:
-        """Say that a stack has the running deploy behind it."""
-        self._put(stack, mark_of(state))
 
     def went_back(self, cell: str, release: str) -> None:
         """Say that a cell goes back. The machine writes the same words (infra/fleet/rollout_return.py)."""
