@@ -101,7 +101,8 @@ def deploy(
     """
     known = "" if assembly is None else f"rollout.synthesis = lambda *of: ['cp', '-R', '{assembly}/.', of[-1]]; "
     unrehearsed = (
-        "from infra.operations import retiring, rollout; retiring.CALLERS_LEAVE_SECONDS = 0; "
+        "from infra.operations import following, retiring, rollout; retiring.CALLERS_LEAVE_SECONDS = 0; "
+        "following.POLL_SECONDS = 0.5; "
         f"{known}rollout.rehearsal = lambda *_: ['true']; raise SystemExit(rollout.main())"
     )
     rollout = (sys.executable, "-c", unrehearsed, "--bake", "0", "0", *words, fleet)

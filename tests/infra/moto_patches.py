@@ -171,6 +171,18 @@ def _read_tags_of_parameters() -> None:
         setattr(model, name, classmethod(read))
 
 
+def _alarms_in_a_state(describe: Callable[[Any], ActionResult]) -> Callable[[Any], ActionResult]:
+    """Alarms asked by their names and a state: moto looks at the names alone."""
+
+    def found(self: CloudWatchResponse) -> ActionResult:
+        alarms: Any = describe(self).result
+        state = self._get_param("StateValue")
+        kept = {kind: [one for one in each if state in (None, one.state_value)] for kind, each in alarms.items()}
+        return ActionResult(kept)
+
+    return found
+
+
 def _put_composite_alarm(self: CloudWatchResponse) -> ActionResult:
     answer = self.put_metric_alarm()
     alarm = self.cloudwatch_backend.alarms[self._get_param("AlarmName")]
@@ -220,6 +232,8 @@ def complete_models() -> None:
     _read_tags_of_parameters()
     # moto reads bucket policies without their conditions: "deny whatever comes without TLS" would deny everything.
     setattr(FakeBucket, "get_permission", _no_verdict)  # noqa: B010
+    in_a_state = _alarms_in_a_state(CloudWatchResponse.describe_alarms)
+    setattr(CloudWatchResponse, "describe_alarms", in_a_state)  # noqa: B010
     setattr(CloudWatchResponse, "put_composite_alarm", _put_composite_alarm)  # noqa: B010  # moto's class lacks it
     balancer = {
         "LoadBalancerFullName": lambda it: _full_name(it.arn),

@@ -3,6 +3,8 @@
 What an account refuses is refused: a state's name that a machine has twice, within its maps too (Amazon States
 Language: "state names MUST be unique within the scope of the whole state machine"; DUPLICATE_STATE_NAME in the API
 reference of ValidateStateMachineDefinition).
+
+Waits are short: an execution looks again after a fraction of a second.
 """
 
 import json
@@ -18,7 +20,11 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.service impor
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_sfn import (
     StateTaskServiceSfn,
 )
+from moto.stepfunctions.parser.asl.component.state.wait.wait_function.wait_function import WaitFunction
+from moto.stepfunctions.parser.asl.eval.environment import Environment
 from moto.stepfunctions.parser.models import StepFunctionsParserBackend, stepfunctions_parser_backends
+
+LONGEST_WAIT_SECONDS = 0.3
 
 
 def run_state_machines() -> None:
@@ -35,6 +41,11 @@ def run_state_machines() -> None:
 
     setattr(StepFunctionsParserBackend, "_validate_definition", staticmethod(refused))  # noqa: B010
     _executions_start_executions()
+    setattr(WaitFunction, "_wait_interval", _wait_shortly)  # noqa: B010
+
+
+def _wait_shortly(_: WaitFunction, env: Environment, wait_seconds: int) -> None:
+    env.program_state_event.wait(min(wait_seconds, LONGEST_WAIT_SECONDS))
 
 
 def _executions_start_executions() -> None:

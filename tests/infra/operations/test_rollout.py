@@ -1,13 +1,12 @@
 """A release goes from cell to cell, goes on after its shell died, and stops at the canary where it does harm.
 
-Against moto's CloudFormation and SSM, by a stand-in for the CDK CLI.
+Against moto's CloudFormation, SSM and Step Functions, with a stand-in for the CDK CLI.
+test_rollout_machine.py has what the state machine does.
 """
 
 import json
 import subprocess
 import sys
-import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ import pytest
 
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
-from infra.operations import rollout
+from infra.operations import retiring, rollout
 from infra.operations.command_lines import OVER, UNDER, synthesis
-from infra.operations.deployed_cell import DeployedCell, make_way
-from infra.operations.deployment_state import Step
-from infra.operations.retiring import CALLERS_LEAVE_SECONDS, StillStandingError, retiring
+from infra.operations.deployed_cell import DeployedCell, described, make_way, stack_of
+from infra.operations.handover import HandoverError
+from infra.operations.retiring import CALLERS_LEAVE_SECONDS, Retiring, StillStandingError
 from infra.operations.rollback import main as rollback_main
 from infra.operations.rollout import CannotGoOnError, main
 from tests.infra.operations.rollout_account import (
@@ -30,74 +29,73 @@ from tests.infra.operations.rollout_account import (
     TEMPLATE,
     Account,
     ShellDiedError,
+    asked,
     everywhere,
 )
 
 
-def test_the_canary_goes_alone_and_the_others_follow(account: Account) -> None:
+def stacks_of(account: Account) -> list[list[str]]:
+    """What each call of the CDK CLI deployed."""
+    return [asked(line) for line in account.calls]
+
+
+def test_a_first_deploy_creates_the_canary_then_the_others_then_what_is_over_them(account: Account) -> None:
     assert account.deploy(BEFORE) == 0
-    stacks = [line[line.index("--exclusively") + 1] for line in account.calls]
-    assert stacks[:2] == ["Network", "Cell-1"]
-    assert sorted(stacks[2:5]) == ["Cell-2", "Cell-3", "Cell-4"]
-    assert [line[-1] for line in account.calls[-3:]] == ["Edge", "Observability", "Spending"]
+    over = [[stack] for stack in OVER]
+    assert stacks_of(account) == [list(UNDER), ["Cell-1"], ["Cell-2", "Cell-3"], ["Cell-4"], *over]
+    assert account.calls[2][account.calls[2].index("--concurrency") + 1] == "2"
     assert account.running() == everywhere(BEFORE)
     assert account.state().release is None, "the deploy is over"
-    asked = {word for line in account.calls for word in line if word.startswith("RefreshSpeed=")}
-    assert asked == {"RefreshSpeed=careful"}
-    assert {account.parameters(cell)["RefreshSpeed"] for cell in everywhere(BEFORE)} == {"fast"}, "where stacks rest"
+    account.calls.clear()
+    assert account.deploy(NEXT) == 0
+    assert stacks_of(account) == [list(UNDER)], "the state machine changes what is there"
+    assert account.running() == everywhere(NEXT)
 
 
-def test_cells_after_the_canary_roll_as_many_at_a_time_as_the_fleet_file_says(account: Account) -> None:
-    both = threading.Barrier(2, timeout=60)
-
-    def wait_for_another(line: list[str]) -> int:
-        if any(word in line for word in ("Cell-2", "Cell-3")):
-            both.wait()  # would time out if one waited for the other's end
-        return 0
-
-    account.on_call = wait_for_another
+def test_a_deploy_tells_each_cell_s_steps_and_skips_what_is_there(
+    account: Account, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert account.deploy(BEFORE, minutes=(1, 0)) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [f"{name} has it" in said for name in (*CELLS, "edge", "observability", "spending")] == [True] * 7
+    assert said.index("cell-1 is watched") < said.index("cell-1 has it") < said.index("cell-2 has it")
+    changed = account.begun()
     assert account.deploy(BEFORE) == 0
+    assert account.begun() == changed, "this release and these templates are there"
 
 
 @pytest.mark.parametrize("acts_first", [False, True], ids=["before it acted", "after it acted"])
-@pytest.mark.parametrize(
-    "step",
-    range(1, 8),
-    ids=["foundation", "canary", "second cell", "third cell", "last cell", "names", "alarms"],
-)
-def test_a_deploy_goes_on_where_its_shell_died(account: Account, step: int, acts_first: bool) -> None:
-    assert account.deploy(BEFORE) == 0
-    account.calls.clear()
-    account.dies_at, account.acts_first = step, acts_first
+@pytest.mark.parametrize("call", range(1, 8))
+def test_a_first_deploy_goes_on_where_its_shell_died(account: Account, call: int, acts_first: bool) -> None:
+    account.dies_at, account.acts_first = call, acts_first
     with pytest.raises(ShellDiedError):
         account.deploy(NEXT)
-    done = [name for name, cell in account.state().cells.items() if cell.step is Step.DONE]
     account.dies_at = None
+    created = {stack for line in account.calls[: call if acts_first else call - 1] for stack in asked(line)}
     account.calls.clear()
-
     assert account.deploy(LATER) == 0, "the newest release is another one by now"
     assert account.running() == everywhere(NEXT), "every cell gets the release that the deploy began with"
-    again = {word.lower() for line in account.calls for word in line if word.startswith("Cell-")}
-    assert not again & set(done), "what was baked is not deployed again"
+    again = {stack for line in account.calls for stack in asked(line)} - set(UNDER)
+    assert again == {*(cell.capitalize() for cell in CELLS), *OVER} - created
 
 
-@pytest.mark.parametrize("acts_first", [False, True], ids=["before it is written", "after it is written"])
-def test_a_deploy_goes_on_whatever_it_wrote_last(account: Account, acts_first: bool) -> None:
-    """Its shell dies at each write of its progress: the release, what is under the cells, each cell twice, the end."""
-    assert account.deploy(BEFORE) == 0
-    account.acts_first = acts_first
-    for write in range(1, 12):
-        image = f"ami-{0xA0 + write:08x}"
-        account.writes, account.dies_at_write = 0, write
-        with pytest.raises(ShellDiedError):
-            account.deploy(image)
-        account.dies_at_write = None
-        assert account.deploy(image) == 0
-        assert account.running() == everywhere(image), f"write {write}"
-        assert account.state().release is None
-    account.writes = 0
-    assert account.deploy(LATER) == 0
-    assert account.writes == 11, "every one of them"
+def test_a_creation_that_fails_ends_the_deploy_with_the_cli_s_code(account: Account) -> None:
+    account.on_call = lambda line: 7 if "Cell-2" in line else 0
+    assert account.deploy(BEFORE) == 7
+    assert set(account.running()) == {"cell-1", "cell-2", "cell-3"}, "no further cell is created"
+
+
+def test_a_deploy_that_is_not_followed_ends_while_the_account_goes_on(account: Account) -> None:
+    account.deploy(BEFORE)
+    execution = account.hand_over(NEXT, bakes=True)
+    assert account.described(execution)["status"] == "RUNNING"
+    account.client("stepfunctions").stop_execution(executionArn=execution, cause="a test")
+
+
+def test_a_bake_that_one_execution_s_history_does_not_hold_is_refused(account: Account) -> None:
+    with pytest.raises(HandoverError, match=r"1440 minutes .* \(25,000 events\): lower rollout\.canary_bake_minutes"):
+        account.deploy(BEFORE, minutes=(24 * 60, 5))
+    assert account.calls == [], "before anything is changed"
 
 
 def test_a_stack_that_was_prepared_and_never_begun_is_not_waited_for(account: Account) -> None:
@@ -168,22 +166,12 @@ def test_no_deploy_begins_without_a_rehearsal_that_passes(monkeypatch: pytest.Mo
     assert called[1][-3:] == ["dev", "--force", "a zone is gone"], "the rehearsal logs the reason and lets it through"
 
 
-def test_a_shell_that_dies_begins_no_other_cell(account: Account) -> None:
-    one_at_a_time = account.settings.rollout.model_copy(update={"parallel_cells": 1})
-    account.settings = account.settings.model_copy(update={"rollout": one_at_a_time})
-    account.dies_at = 3
-    with pytest.raises(ShellDiedError):
-        account.deploy(BEFORE)
-    assert set(account.running()) == {"cell-1"}
-    assert len(account.calls) == 3
-
-
 def test_a_deploy_is_not_gone_on_with_other_templates(account: Account) -> None:
     account.dies_at = 3
     with pytest.raises(ShellDiedError):
         account.deploy(BEFORE)
     with pytest.raises(CannotGoOnError, match="begun with other templates"):
-        account.deploy(BEFORE, assembly="others")
+        account.deploy(BEFORE, note="others")
 
 
 def test_a_bad_release_stops_at_the_canary(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,6 +181,7 @@ def test_a_bad_release_stops_at_the_canary(account: Account, capsys: pytest.Capt
     said = capsys.readouterr().err
     assert "not touched: cell-2, cell-3, cell-4" in said
     assert "Going back by itself: cell-1" in said
+    assert "every cell is back at the release before" in said
     assert account.running() == everywhere(BEFORE)
     account.alarm("cell-1", "OK")
     with pytest.raises(CannotGoOnError, match="has hurt a cell"):
@@ -201,58 +190,39 @@ def test_a_bad_release_stops_at_the_canary(account: Account, capsys: pytest.Capt
     assert account.running() == everywhere(LATER)
 
 
-def test_harm_in_a_later_cell_begins_no_other(account: Account) -> None:
+def test_harm_goes_nowhere_back_from_other_templates(account: Account) -> None:
     assert account.deploy(BEFORE) == 0
-    one_at_a_time = account.settings.rollout.model_copy(update={"parallel_cells": 1})
-    account.settings = account.settings.model_copy(update={"rollout": one_at_a_time})
-    account.alarm("cell-2", "ALARM")
-    assert account.deploy(NEXT) == 1
-    assert account.running() == everywhere(BEFORE)
-    assert [account.state().cell(cell).releases for cell in CELLS] == [[BEFORE]] * 4
-    assert account.state().rejected == [NEXT]
-    assert len(account.calls) == 1 + 4 + len(OVER) + 1 + 2, "cell-3 and cell-4 were not begun"
-
-
-def test_harm_in_one_cell_ends_the_bakes_beside_it(account: Account) -> None:
-    assert account.deploy(BEFORE) == 0
-    account.alarm("cell-2", "ALARM")
-    account.alarm("cell-3", "OK")  # which bakes for years unless it hears of the harm
-    assert account.deploy(NEXT, minutes=1e6) == 1
-    assert account.running() == everywhere(BEFORE)
-
-
-def test_harm_goes_nowhere_back_from_a_first_release_or_from_other_templates(account: Account) -> None:
     account.alarm("cell-1", "ALARM")
-    assert account.deploy(BEFORE) == 1
-    assert account.running() == {"cell-1": BEFORE}
-    account.alarm("cell-1", "OK")
-    assert account.deploy(NEXT, again=True) == account.deploy(LATER) == 0
-    account.alarm("cell-1", "ALARM")
-    assert account.deploy(LATER, assembly="others") == 1
-    assert account.running() == everywhere(LATER), "the image before is not to blame for what templates did"
+    assert account.deploy(BEFORE, note="others") == 1
+    assert account.running() == everywhere(BEFORE), "the image before is not to blame for what templates did"
+    assert account.state().rejected == []
 
 
-def test_a_cell_that_the_fleet_file_no_longer_has_never_runs_on_unwatched(account: Account) -> None:
+def test_a_cell_that_the_fleet_file_no_longer_has_never_runs_on_unwatched(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert account.deploy(BEFORE) == 0
     account.settings = account.settings.model_copy(update={"cells": 3})
     with pytest.raises(StillStandingError, match="cell-4 stands"):
-        retiring(account.settings, account.client, asked=False)
+        account.deploy(NEXT)
+    with pytest.raises(CannotGoOnError, match="cell-4 is retired by make deploy RETIRE=1"):
+        account.deploy(NEXT, "--retire", "--detach")
+    changed: dict[str, bool] = {}
 
-    slept: list[float] = []
-    leaving = replace(retiring(account.settings, account.client, asked=True), sleep=slept.append)
-    account.retire = leaving.run
-    standing: dict[str, bool] = {}
+    def callers_leave(seconds: float) -> None:
+        assert seconds == CALLERS_LEAVE_SECONDS
+        for stack in OVER:
+            found = described(stack_of(account.settings, stack.lower()), account.client("cloudformation"))
+            assert found is not None
+            changed[stack] = found.get("Description") == "fewer"
 
-    def note(line: list[str]) -> int:
-        standing[line[-1]] = "cell-4" in account.running()
-        return 0
-
-    account.on_call = note
-    assert account.deploy(NEXT) == 0
-    assert (standing["Edge"], standing["Observability"]) == (True, False), "after its names, before its alarms"
-    assert slept == [CALLERS_LEAVE_SECONDS]
+    monkeypatch.setattr(retiring, "CALLERS_LEAVE_SECONDS", CALLERS_LEAVE_SECONDS)
+    monkeypatch.setattr(Retiring, "sleep", staticmethod(callers_leave))
+    assert account.deploy(NEXT, "--retire", note="fewer") == 0
+    assert changed == {"Edge": True, "Observability": False, "Spending": False}, "after its names, before its alarms"
     assert account.running() == dict.fromkeys(("cell-1", "cell-2", "cell-3"), NEXT)
-    assert not retiring(account.settings, account.client, asked=False).cells
+    assert account.state().release is None
+    account.deploy(LATER)
 
 
 def test_a_fleet_is_synthesised_by_this_python_into_one_folder() -> None:
