@@ -13,7 +13,7 @@ from infra.operations.deployed_cell import Sleep
 POLL_SECONDS = 15.0
 BACK = "back-"  # the executions that send a cell back are named so, after the lock's token (rollout_machine.py)
 # What the phases of the machine's states mean (rollout_states.py).
-STEPS = {"move": "begins", "moved": "its stack changes", "bake": "is watched", "rest": "comes to rest"}
+STEPS = {"move": "begins", "moved": "changes", "bake": "is watched", "rest": "comes to rest"}
 ENDS = {"SUCCEEDED": "has it", "FAILED": "failed", "ABORTED": "was stopped", "TIMED_OUT": "took too long"}
 
 
@@ -57,7 +57,11 @@ def _steps(api: Any, machine: str, rollout: str) -> Iterator[tuple[str, str]]:
     newest = api.list_executions(stateMachineArn=machine)["executions"]  # 100, and a rollout starts fewer than 50
     for each in reversed(newest):
         if each["name"].startswith(f"{rollout}-"):
-            step = _phase(api, each["executionArn"]) if each["status"] == "RUNNING" else ENDS[each["status"]]
+            step = (
+                _phase(api, each["executionArn"])
+                if each["status"] == "RUNNING"
+                else ENDS.get(each["status"], each["status"])
+            )
             yield each["name"].removeprefix(f"{rollout}-"), step
 
 

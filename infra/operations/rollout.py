@@ -123,8 +123,8 @@ def _deploy(given: argparse.Namespace, settings: FleetSettings, clients: Clients
             raise CannotGoOnError(f"{', '.join(leaving.cells)} is retired by make deploy RETIRE=1, which waits for it")
         state, release = _begun(given, settings, clients, assembly)
         make_key(settings, clients("ssm"))
-        minutes = given.bake or (settings.rollout.canary_bake_minutes, settings.rollout.bake_minutes)
-        handover = Handover(settings, state, clients, assembly, release.companions, tuple(minutes))
+        canary, others = given.bake or (settings.rollout.canary_bake_minutes, settings.rollout.bake_minutes)
+        handover = Handover(settings, state, clients, assembly, release.companions, (canary, others))
         if code := handover.create(deploy_line(given.cdk, assembly), _call, lock):
             return code
         execution = handover.start(lock, OVER[:1] if leaving.cells else OVER)

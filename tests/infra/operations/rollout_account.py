@@ -104,7 +104,7 @@ class Account:
     def deploy(self, image: str, *options: str, note: str = "one", minutes: tuple[float, float] = (0, 0)) -> int:
         """`make deploy` without its rehearsal, of templates that `note` makes other ones."""
         folder = self.folder / f"{note}-{len(self.calls)}"
-        given = rollout._parser().parse_args(
+        given = rollout._parser().parse_intermixed_args(
             ["dev", "--release", image, "--bake", *map(str, minutes), *options, "--", "cdk"]
         )
         return rollout._deploy(given, self.settings, self.client, assembly_of(folder, note, self.template))
@@ -127,12 +127,15 @@ class Account:
         eventually(lambda: self.described(execution)["status"] != "RUNNING", "the machine goes on for ever")
         return self.described(execution)
 
+    def changes(self, cell: str) -> list[datetime]:
+        """When the updates of a cell's stack began, the oldest first."""
+        events = self.client("cloudformation").describe_stack_events(StackName=stack_of(self.settings, cell))
+        began = [each for each in events["StackEvents"] if each["ResourceStatus"] == "UPDATE_IN_PROGRESS"]
+        return sorted(each["Timestamp"] for each in began if each["ResourceType"] == "AWS::CloudFormation::Stack")
+
     def begun(self) -> list[str]:
-        """The cells in the order in which their stacks were last changed."""
-        api = self.client("cloudformation")
-        found = {cell: described(stack_of(self.settings, cell), api) for cell in CELLS}
-        times = {cell: stack.get("LastUpdatedTime", stack["CreationTime"]) for cell, stack in found.items() if stack}
-        return sorted(times, key=lambda cell: times[cell])
+        """The cells in the order in which the last rollout began them; it changes each twice."""
+        return sorted(CELLS, key=lambda cell: self.changes(cell)[-2])
 
     def lock(self, action: Action, **given: Any) -> DeployLock:
         """A shell's hold on this fleet's lock."""
