@@ -34,7 +34,7 @@ def follow(api: Any, execution: str, cells: Sequence[str], sleep: Sleep = time.s
         sleep(POLL_SECONDS)
     if rollout["status"] == "SUCCEEDED":
         return 0
-    stopped = [name for name, step in told.items() if step != ENDS["SUCCEEDED"]]
+    stopped = [name for name, step in told.items() if step != ENDS["SUCCEEDED"] and not name.startswith(BACK)]
     left = [cell for cell in cells if cell not in told]
     print(f"{rollout.get('error', rollout['status'])}: {rollout.get('cause', 'no reason given')}", file=sys.stderr)
     print(
