@@ -63,7 +63,7 @@ class Handover:
         self._seconds_between_looks(max(self.minutes))
         if code := deploy_under(self.settings, self.clients, deploy, call):
             return code
-        image = {MAIN: self.state.release, **self.companions}
+        image = {MAIN: self.state.release or "", **self.companions}
         told = [word for name, value in image.items() for word in ("--parameters", f"{name}={value}")]
         for wave in waves_of(self.settings):
             if code := self._created(wave, told, deploy, call, lock):
