@@ -201,7 +201,7 @@ def account(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     monkeypatch.setattr(rollout, "release_of", lambda _, image, __: known(image))
     monkeypatch.setattr(rollout, "_call", account.cdk)
     monkeypatch.setattr(rollout, "DeployLock", lambda *of, **given: DeployLock(*of, **given, now=account.now))
-    monkeypatch.setattr(following, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(following, "POLL_SECONDS", 1.0)
     monkeypatch.setattr(retiring, "CALLERS_LEAVE_SECONDS", 0.0)
     s3 = account.client("s3")
     if BUCKET not in [each["Name"] for each in s3.list_buckets()["Buckets"]]:
