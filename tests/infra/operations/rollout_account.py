@@ -127,9 +127,9 @@ class Account:
         eventually(lambda: self.described(execution)["status"] != "RUNNING", "the machine goes on for ever")
         return self.described(execution)
 
-    def changes(self, cell: str) -> list[datetime]:
-        """When the updates of a cell's stack began, the oldest first."""
-        events = self.client("cloudformation").describe_stack_events(StackName=stack_of(self.settings, cell))
+    def changes(self, stack: str) -> list[datetime]:
+        """When the updates of a stack began, the oldest first; a cell's is called as the cell."""
+        events = self.client("cloudformation").describe_stack_events(StackName=stack_of(self.settings, stack))
         began = [each for each in events["StackEvents"] if each["ResourceStatus"] == "UPDATE_IN_PROGRESS"]
         return sorted(each["Timestamp"] for each in began if each["ResourceType"] == "AWS::CloudFormation::Stack")
 
