@@ -42,7 +42,7 @@ TEMPLATE: dict[str, Any] = {
 }
 OVER_CELLS: dict[str, Any] = {"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}
 BUCKET = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
-A_LONG_BAKE = 12 * 60.0  # minutes; the emulator's waits are short, and it still bakes longer than any test waits
+A_LONG_BAKE = 8 * 60.0  # minutes; the emulator's waits are short, and it still bakes longer than any test waits
 _fleets = count(1)
 
 
