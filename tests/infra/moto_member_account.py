@@ -101,7 +101,8 @@ def _connections(backend: Any, service: Any) -> list[Any]:
 def _keep_services_with_endpoints() -> None:
     """Endpoints wait, are accepted and are rejected; a service to which one is connected cannot be deleted."""
     delete = VPCServiceConfigurationBackend.delete_vpc_endpoint_service_configurations
-    connect = EC2Backend.create_vpc_endpoint
+    backend: Any = EC2Backend
+    connect = backend.create_vpc_endpoint
 
     def connected(self: EC2Backend, *given: Any, **named: Any) -> Any:
         endpoint: Any = connect(self, *given, **named)
@@ -139,7 +140,7 @@ def _keep_services_with_endpoints() -> None:
 
         return act
 
-    setattr(EC2Backend, "create_vpc_endpoint", connected)  # noqa: B010
+    backend.create_vpc_endpoint = connected
     setattr(VPCServiceConfigurationBackend, "delete_vpc_endpoint_service_configurations", kept)  # noqa: B010
     setattr(EC2Response, "describe_vpc_endpoint_connections", describe)  # noqa: B010
     setattr(EC2Response, "accept_vpc_endpoint_connections", becomes("available"))  # noqa: B010
@@ -194,7 +195,9 @@ def _put_canary(region: str, properties: Properties) -> Properties:
 
 def _keep_interfaces_of_canaries() -> None:
     """They stay when their canary goes, and are gone only after a first deletion of their stack has failed."""
-    delete_stack, delete_group = CloudFormationBackend.delete_stack, EC2Backend.delete_security_group
+    stacks: Any = CloudFormationBackend
+    groups: Any = EC2Backend
+    delete_stack, delete_group = stacks.delete_stack, groups.delete_security_group
 
     def refused(self: EC2Backend, name: str | None = None, group_id: str | None = None) -> None:
         for each in self.enis.values():
@@ -212,13 +215,14 @@ def _keep_interfaces_of_canaries() -> None:
                 ec2.delete_network_interface(NetworkInterfaceId=each["NetworkInterfaceId"])
             raise
 
-    setattr(EC2Backend, "delete_security_group", refused)  # noqa: B010
-    setattr(CloudFormationBackend, "delete_stack", deleted)  # noqa: B010
+    groups.delete_security_group = refused
+    stacks.delete_stack = deleted
 
 
 def _refuse_rolling_updates_of_scheduled_groups() -> None:
     """An instance refresh is none of them, as far as AWS documents it."""
-    update = Stack.update
+    model: Any = Stack
+    update = model.update
 
     def updated(self: Any, template: Any, *given: Any, **named: Any) -> None:
         before = self.template_dict["Resources"]
@@ -238,7 +242,7 @@ def _refuse_rolling_updates_of_scheduled_groups() -> None:
                 return
         update(self, template, *given, **named)
 
-    setattr(Stack, "update", updated)  # noqa: B010
+    model.update = updated
 
 
 def _refused(code: str, message: str) -> Any:

@@ -107,22 +107,21 @@ def _hosted_zone(zone: Any, properties: Properties, region: str) -> None:
     zone.comment = properties.get("HostedZoneConfig", {}).get("Comment")
 
 
-def _delete_zone(self: Any, account_id: str, region: str) -> None:
-    """moto leaves a stack's zone where it is."""
-    del region
-    route53_backends[account_id]["aws"].zones.pop(self.resource_id, None)
+def _delete_zones() -> None:
+    """moto leaves a stack's zone where it is; a record whose zone is gone before it is gone, too."""
+    zone: Any = FakeZone
+    record: Any = RecordSet
+    delete = record.delete
 
+    def delete_zone(self: Any, account_id: str, region: str) -> None:
+        del region
+        route53_backends[account_id]["aws"].zones.pop(self.resource_id, None)
 
-def _delete_record_with_its_zone() -> None:
-    """moto deletes a stack's zone before the records in it, and then finds no zone to delete them from."""
-    model: Any = RecordSet
-    delete = model.delete
-
-    def deleted(self: Any, *where: str) -> None:
+    def delete_record(self: Any, *where: str) -> None:
         with suppress(NoSuchHostedZone):
             delete(self, *where)
 
-    model.delete = deleted
+    zone.delete, record.delete = delete_zone, delete_record
 
 
 def _auto_scaling_group(group: Any, properties: Properties, region: str) -> None:
@@ -227,8 +226,7 @@ def complete_models() -> None:
     _after_create(Topic, _topic)
     _after_create(FakeZone, _hosted_zone)
     _after_create(FakeAutoScalingGroup, _auto_scaling_group)
-    setattr(FakeZone, "delete", _delete_zone)  # noqa: B010
-    _delete_record_with_its_zone()
+    _delete_zones()
     _keep_group_on_update()
     _keep_balancer_on_update()
     _know_defaults_as_previous_values()
