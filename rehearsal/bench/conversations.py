@@ -1,6 +1,6 @@
 """How far plans are from what writers labelled, turn by turn, and how often a plan does harm.
 
-    python -m rehearsal.bench.conversations ROWS… [--model FOLDER] [--rules] [--worst FILE]
+    python -m rehearsal.bench.conversations ROWS… [--model FOLDER] [--rules] [--worst FILE] [--least-probability P]
     python -m rehearsal.bench.conversations --figure       # model and rules, into docs/figures/conversations.json
 
 ROWS are files in the notation of `training.data.notation`, or JSON lines of conversations. Labels name the values; a
@@ -9,6 +9,7 @@ as right.
 """
 
 import argparse
+import gzip
 import json
 import math
 import re
@@ -22,6 +23,7 @@ from rehearsal.bench.machine import describe_machine
 from rehearsal.bench.model_texts import generator
 from rehearsal.bench.serving_tables import provenance
 from service.engines.protocol import PromptTooLongError
+from service.planner.doubt import LEAST_PROBABILITY
 from service.planner.fallback.making.plans import plan_by_rule
 from service.planner.plan_text import PlanTextError, parse
 from service.planner.planner import plan_of
@@ -158,8 +160,8 @@ def _wilson(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
 
 def read(path: Path) -> list[Conversation]:
     """Read a file of rows in either layout. Raises ValueError for a fault."""
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".jsonl":
+    text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
+    if ".jsonl" in path.suffixes:
         return scored_rows(text)
     kept, faults = notation.read_text(text, path.name)
     if faults:
@@ -220,9 +222,9 @@ def measure(conversations: Sequence[Conversation], plan: Planning, vocabulary: V
     return tally.figure(), wrong
 
 
-def by_model(model: Path, vocabulary: Vocabulary) -> Planning:
+def by_model(model: Path, vocabulary: Vocabulary, least: float = LEAST_PROBABILITY) -> Planning:
     """Return what plans with a model folder, in this process."""
-    generate = generator(model)
+    generate = generator(model, least)
 
     def plan(task: PlanTask) -> Json:
         try:
@@ -277,6 +279,9 @@ def main() -> None:
     parser.add_argument("rows", type=Path, nargs="*")
     parser.add_argument("--figure", action="store_true", help="write the figure of the committed rows")
     parser.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="model folder")
+    parser.add_argument(
+        "--least-probability", type=float, default=LEAST_PROBABILITY, help="of a filter that a plan keeps; 0 keeps all"
+    )
     parser.add_argument("--rules", action="store_true", help="plan by rule")
     parser.add_argument("--worst", type=Path, help="write every turn that is not right into this file")
     parser.add_argument("--most", type=int, help="conversations of each file at most")
@@ -285,7 +290,9 @@ def main() -> None:
     if arguments.figure:
         write_figure(arguments.model, vocabulary)
         return
-    plan = by_rule(vocabulary) if arguments.rules else by_model(arguments.model, vocabulary)
+    plan = (
+        by_rule(vocabulary) if arguments.rules else by_model(arguments.model, vocabulary, arguments.least_probability)
+    )
     every: list[Json] = []
     for path in arguments.rows:
         figure, wrong = measure(read(path)[: arguments.most], plan, vocabulary)

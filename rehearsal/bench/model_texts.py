@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from service.planner.doubt import without_doubts
+from service.planner.doubt import LEAST_PROBABILITY, without_doubts
 from service.planner.prompt import PlanTask
 from service.settings import Settings
 
@@ -15,8 +15,11 @@ def text_key(task: PlanTask) -> str:
     return hashlib.sha256(f"{task.prompt}\x1e{task.grammar}".encode()).hexdigest()[:20]
 
 
-def generator(model_dir: Path) -> Callable[[PlanTask], str]:
-    """Return what writes a plan's text; PyTorch and the model are loaded for the first question that needs them."""
+def generator(model_dir: Path, least: float = LEAST_PROBABILITY) -> Callable[[PlanTask], str]:
+    """Return what writes a plan's text, without filters less probable than `least`.
+
+    PyTorch and the model are loaded for the first question that needs them.
+    """
     loaded: list[Any] = []
 
     def generate(task: PlanTask) -> str:
@@ -27,6 +30,6 @@ def generator(model_dir: Path) -> Callable[[PlanTask], str]:
             loaded.append((load(settings.engine_config), settings.strategy))
         model, strategy = loaded[0]
         result = model.generate(task.request(strategy))
-        return without_doubts(result.text, result.unsure_words, task.vocabulary)
+        return without_doubts(result.text, result.unsure_words, task.vocabulary, least)
 
     return generate

@@ -11,17 +11,21 @@ from typing import Final
 
 from service.planner.vocabulary import MARK_WORDS, PART_WORDS, REFUSED_WORD, SHARED_WORD, Vocabulary
 
-# The least probability of a filter's words together, chosen on the conversations of two writers on which nothing was
-# trained: of 84 refusals 10 of the 19 below it were wrong, and 6 of the 65 above it.
+# The least probability of a filter's words together, chosen on conversations of writers on which nothing was trained.
 LEAST_PROBABILITY: Final = 0.4
 _FILTERS: Final = frozenset((REFUSED_WORD, *(MARK_WORDS[mark] for mark in ("max", "min", "range", "about", "rating"))))
 _PLACES: Final = frozenset((*PART_WORDS, SHARED_WORD))
 
 
-def without_doubts(text: str, unsure_words: Iterable[tuple[int, float]], vocabulary: Vocabulary) -> str:
-    """Return plan text without the refusals, bounds and ratings that are too improbable; the grammar admits it, too.
+def without_doubts(
+    text: str,
+    unsure_words: Iterable[tuple[int, float]],
+    vocabulary: Vocabulary,
+    least: float = LEAST_PROBABILITY,
+) -> str:
+    """Return plan text without the refusals, bounds and ratings that are less probable than `least`.
 
-    `unsure_words` are those of `GenerationResult`.
+    The grammar admits what is left. `unsure_words` are those of `GenerationResult`.
     """
     words = text.split()
     probabilities: dict[int, float] = defaultdict(lambda: 1.0)
@@ -32,7 +36,7 @@ def without_doubts(text: str, unsure_words: Iterable[tuple[int, float]], vocabul
     for section in _sections(words, vocabulary):
         first = words[section[0]]
         place, named = (first, section[1:]) if first in _PLACES else (place, section)
-        is_doubtful = math.prod(probabilities[index] for index in named) < LEAST_PROBABILITY
+        is_doubtful = math.prod(probabilities[index] for index in named) < least
         if words[named[0]] in _FILTERS and is_doubtful:
             continue
         if place and len(named) > 1:
