@@ -3,8 +3,7 @@
 import sys
 
 from infra.fleet.__main__ import fleet_file
-from infra.fleet.events import upcoming_events_only
-from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.fleet.settings import FleetFileError, FleetSettings, upcoming_events_only
 from infra.node import use_packaged_node
 
 use_packaged_node()

@@ -1,7 +1,5 @@
 """The stacks of a fleet: what each contains, the order of their deployment, and the checks of every template."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,15 +20,13 @@ from constructs import Construct
 from infra.constructs.alarms import CellAlarms
 from infra.constructs.cell import Cell
 from infra.constructs.dashboard import FleetDashboard, RunbookPages
-from infra.constructs.edge import Edge
+from infra.constructs.edge import Edge, SyntheticPlans
 from infra.constructs.image import Artifacts, ImagePipelines
-from infra.constructs.names import CellNames, published
+from infra.constructs.names import CellNames, camel, published
 from infra.constructs.network import Network, imported_vpc
-from infra.constructs.on_call import OnCall, topic_name
+from infra.constructs.on_call import OnCall, SpendingAlarms, topic_name
 from infra.constructs.rollout import RolloutMachine
 from infra.constructs.shopper_events import EventDelivery
-from infra.constructs.spending import SpendingAlarms
-from infra.constructs.synthetic_plans import SyntheticPlans
 from infra.fleet.parts import PART_TAG, TAG
 from infra.fleet.settings import FleetSettings
 
@@ -38,13 +34,7 @@ GUARD_RULES = Path(__file__).parent / "rules" / "never.guard"
 
 
 def tags(settings: FleetSettings, id: str) -> dict[str, str]:
-    """Return the tags of a stack and everything in it, by which bills and searches are split."""
     return {TAG: settings.name, PART_TAG: id.lower(), "cost-center": settings.cost_center}
-
-
-def stack_name(settings: FleetSettings, id: str) -> str:
-    """Return CloudFormation's name for the stack that the CDK CLI calls `id`: peakplan-<fleet>-<id>."""
-    return f"peakplan-{settings.name}-{id.lower()}"
 
 
 class FleetStack(Stack):
@@ -55,15 +45,15 @@ class FleetStack(Stack):
     ) -> None:
         """Create the stack; `id` is its name in the CDK CLI.
 
-        The template of a `dense` one has no indentation and no paths of constructs: CloudFormation counts them, too,
-        in what it accepts.
+        The template of a `dense` one has no indentation and no paths of constructs: CloudFormation counts them, too, in
+        what it accepts.
         """
         # This precedes super().__init__, because CDK asks for the zones while it builds the stack.
         self._zones = list(settings.availability_zones)
         super().__init__(
             scope,
             id,
-            stack_name=stack_name(settings, id),
+            stack_name=f"peakplan-{settings.name}-{id.lower()}",
             description=f"Peakplan {settings.name}: {purpose}",
             env=Environment(region=settings.region, account=settings.account),
             termination_protection=settings.deletion_protection,
@@ -109,7 +99,7 @@ class RolloutStack(FleetStack):
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id, settings=settings, purpose="what deploys the cells")
         rollout = RolloutMachine(self, "Rollout", settings=settings)
-        CfnOutput(self, "MachineArn", value=rollout.machine.ref, description="`make release` starts it")
+        CfnOutput(self, "MachineArn", value=rollout.machine.ref, description="`make deploy` starts it")
 
 
 class CellStack(FleetStack):
@@ -157,8 +147,7 @@ class ObservabilityStack(FleetStack):
         cells = cells or [published(self, settings, cell) for cell in settings.cell_names]
         on_call = OnCall(self, "OnCall", settings=settings)
         for names in cells:
-            alarms = "".join(word.capitalize() for word in names.cell.split("-"))
-            CellAlarms(self, alarms, settings=settings, names=names, on_call=on_call.topics)
+            CellAlarms(self, camel(names.cell), settings=settings, names=names, on_call=on_call.topics)
         FleetDashboard(self, "Dashboard", settings=settings, cells=cells)
         if settings.shopper_events.bucket:
             EventDelivery(self, "Events", settings=settings)

@@ -6,8 +6,8 @@ from typing import IO, Any
 
 import click
 
-from peakplan.asking import ask, default_url, show_plan, show_trace
-from peakplan.batch import plan_file
+from peakplan.asking import ask, default_url, plan_file, show_plan, show_trace
+from peakplan.bench_commands import bench, rehearse, tools
 from peakplan.doctor import report
 from peakplan.fleet_commands import fleet
 from peakplan.passing import PASS_ON, TRAINING_ENVIRONMENT, Passing, passes_on
@@ -22,7 +22,7 @@ def main() -> None:
     \b
     A first session:
       peakplan serve                                        # in one terminal
-      peakplan plan "nike running shoes under $100"         # in another
+      peakplan plan 'nike running shoes under $100'         # in another
       peakplan trace "red dress for a wedding"              # how Medusa decoded it
       peakplan fleet cost prime-day                         # what a million plans cost
 
@@ -78,10 +78,7 @@ def _asks(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--local", is_flag=True, help="Load the model for this question instead of calling a service."),
         click.option("--url", help="The service to call; default: the one that `peakplan serve` starts here."),
         click.option(
-            "--history",
-            multiple=True,
-            metavar="WORDS",
-            help="An earlier message; repeat for more, newest last.",
+            "--history", multiple=True, metavar="WORDS", help="An earlier message; repeat for more, newest last."
         ),
         click.argument("query", required=command.__name__ != "plan"),
     ):
@@ -110,8 +107,8 @@ def plan(
 
     \b
     Examples:
-      peakplan plan "nike running shoes under $100"
-      peakplan plan "what about in red?" --history "nike running shoes under $100"
+      peakplan plan 'nike running shoes under $100'
+      peakplan plan "what about in red?" --history 'nike running shoes under $100'
       peakplan plan "gift for a climber" --local
       peakplan plan --file questions.jsonl > plans.jsonl     # in batches, while no shopper needs a replica
 
@@ -137,7 +134,7 @@ def trace(query: str, history: tuple[str, ...], url: str | None, local: bool, as
 
     \b
     Example:
-      peakplan trace "nike running shoes under $100" --local
+      peakplan trace 'nike running shoes under $100' --local
     """
     body = {"query": query, "history": list(history)}
     _print(ask("/trace", body, url=url or default_url(), local=local), show_trace, as_json)
@@ -174,21 +171,7 @@ def _print(answer: dict[str, Any], show: Callable[[dict[str, Any]], str], as_jso
     click.echo(json.dumps(answer, ensure_ascii=False) if as_json else show(answer))
 
 
-passes_on(
-    main,
-    "bench",
-    "rehearsal.bench.decoding",
-    ("service", "torch", "train"),
-    "Measure the decoding strategies.",
-)
 passes_on(main, "load", "rehearsal.load", ("service", "load"), "Send open-loop load to a service and write a report.")
-passes_on(
-    main,
-    "rehearse",
-    "rehearsal.twin",
-    ("service", "fleet", "load"),
-    "Simulate a fleet's day, with every request and fault: run, search, validate.",
-)
 passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Train a model: hours on a CPU.")
 
 
@@ -204,30 +187,14 @@ def finetune(context: click.Context) -> None:
     become("training.own_data", context.args, variables=TRAINING_ENVIRONMENT)
 
 
-passes_on(
-    main,
-    "outcomes-to-rows",
-    "training.data.outcomes",
-    ("service", "torch"),
-    "Turn a log of outcomes into rows.",
-)
+passes_on(main, "outcomes-to-rows", "training.data.outcomes", ("service", "torch"), "Turn a log of outcomes into rows.")
 passes_on(main, "value", "peakplan.value", ("value",), "Report what came of plans, by release and by arm of a test.")
 passes_on(
-    main,
-    "eval",
-    "rehearsal.bench.quality",
-    ("service", "torch", "train"),
-    "Measure the quality of a model's plans.",
+    main, "eval", "rehearsal.bench.quality", ("service", "torch", "train"), "Measure the quality of a model's plans."
 )
 passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
 passes_on(main, "import", "service.weights", ("service", "torch"), "Import a checkpoint and its heads.", "import")
-passes_on(
-    main,
-    "triton",
-    "service.engines.triton",
-    ("service", "triton"),
-    "Start the configured Triton server.",
-)
+passes_on(main, "triton", "service.engines.triton", ("service", "triton"), "Start the configured Triton server.")
 passes_on(main, "compile", "service.engines.neuron", ("service",), "Compile a model for inf2 or trn1.", "compile")
 
 
@@ -256,7 +223,8 @@ passes_on(
 )
 
 
-main.add_command(fleet)
+for _group in (fleet, bench, rehearse, tools):
+    main.add_command(_group)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ _PROGRAMS = {
     "podman": ("running the container image, and its tests", "apt-get install podman buildah"),
     "buildah": ("the container image of make dist", "apt-get install buildah"),
     "debootstrap": ("the base of that image, unless IMAGE_BASE= names one", "apt-get install debootstrap"),
-    "c++": ("changing the kernels' sources", "apt-get install g++"),
+    "c++": ("a test of the kernels' bits", "apt-get install g++"),
 }
 _FOR = {
     "service": "peakplan serve", "torch": "the model on this machine", "triton": "PEAKPLAN_ENGINE=triton",
@@ -139,7 +139,7 @@ def _kernel() -> Iterator[Finding]:
     from service.settings import Settings
 
     try:
-        kernels = load_kernels(_cache(Settings), _setting(Settings, "kernel", "auto"))
+        kernels = load_kernels(_setting(Settings, "kernel", "auto"))
     except NativeUnavailableError as error:
         remedy = "plans take several times longer on those; processors with AVX2 and new arm64 ones have ours"
         yield Finding("kernel", "optional", f"PyTorch's: {error}", remedy)

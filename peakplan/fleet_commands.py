@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from peakplan.environment import have
 from peakplan.passing import PASS_ON, fleets, passes_on
 from peakplan.running import CHECKOUT, execute, must_be_here, need
 
@@ -39,11 +40,7 @@ passes_on(
     fleet, "preflight", "infra.operations.preflight", ("fleet",), "Report what a fleet needs and the account lacks."
 )
 passes_on(
-    fleet,
-    "rollback",
-    "infra.operations.rollback",
-    ("fleet",),
-    "Return every cell to its previous release at once.",
+    fleet, "rollback", "infra.operations.rollback", ("fleet",), "Return every cell to its previous release at once."
 )
 passes_on(fleet, "destroy", "infra.operations.teardown", ("fleet",), "Delete every stack of a fleet; say what is kept.")
 passes_on(fleet, "drift", "infra.operations.drift", ("fleet",), "Say what was changed by hand since the last deploy.")
@@ -69,12 +66,12 @@ _APP = "python -O app.py"
 
 
 def _cdk() -> list[str]:
-    """Return the path of the pinned CDK CLI. Raises ClickException where it is not installed."""
+    """Return the path of the pinned CDK CLI, which is installed where it is not there yet."""
     must_be_here("infra")
     need("cdk")
     command = CHECKOUT / "node_modules" / ".bin" / "cdk"
     if not command.exists():
-        raise click.ClickException("the CDK CLI is not installed: `make synth` in the checkout installs it")
+        have("cdk")
     return [str(command), "--no-notices"]
 
 

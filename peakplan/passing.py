@@ -1,12 +1,14 @@
 """Commands that become a module of this project, whose own command line gets the words."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from peakplan.running import CHECKOUT, become, must_be_here, need, place_of
+from peakplan.environment import have
+from peakplan.running import CHECKOUT, become, must_be_here, need, place_of, run_in_turn
 
 # A module's own command line gets its words unread, --help included.
 PASS_ON: dict[str, Any] = {
@@ -30,7 +32,7 @@ class Passing(click.Command):
         self.module = module
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete an option; else a fleet's name where there is one, and files."""
+        """Complete an option; otherwise a fleet's name, where the command takes one, and files."""
         if incomplete.startswith("-"):
             return [CompletionItem(name) for name in sorted(self._options()) if name.startswith(incomplete)]
         found = fleets(ctx, None, incomplete) if self.module.startswith("infra.") else []
@@ -49,13 +51,35 @@ def fleets(_: click.Context, __: click.Parameter | None, incomplete: str) -> lis
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-def passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ...], text: str, *first: str) -> None:
-    """Add a command to `group` that becomes `module`, with the words `first` before the user's."""
+def asks_for_help(words: Sequence[str]) -> bool:
+    """Tell whether a command line asks for help."""
+    return bool({"-h", "--help"} & set(words))
+
+
+def passes_on(
+    group: click.Group,
+    name: str,
+    module: str,
+    extras: tuple[str, ...],
+    text: str,
+    *first: str,
+    then: tuple[str, ...] = (),
+    installs: tuple[str, ...] = (),
+) -> None:
+    """Add a command to `group` that becomes `module`, with the words `first` before the user's.
+
+    Before it, what `installs` names (peakplan/environment.py); after it, if it succeeds, the modules of `then`.
+    """
 
     @group.command(name, cls=Passing, module=module, help=text, short_help=text.partition("\n")[0], **PASS_ON)
     @click.pass_context
     def run(context: click.Context) -> None:
         must_be_here(module)  # before anybody installs what it would need
         need(*extras)
-        trains = module == "training.recipe"
-        become(module, [*first, *context.args], variables=TRAINING_ENVIRONMENT if trains else None)
+        words = [*first, *context.args]
+        if asks_for_help(words) or not (then or installs):
+            trains = module == "training.recipe"
+            become(module, words, variables=TRAINING_ENVIRONMENT if trains else None)
+        else:
+            have(*installs)
+            run_in_turn([module, *words], *([after] for after in then))

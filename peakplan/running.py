@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import distribution
@@ -46,8 +47,8 @@ def how_to_install(extras: str) -> str:
     if IS_WHEEL:
         return f"pip install '{_installed_from()}[{extras}]'"
     return (
-        f"pip install -e '{CHECKOUT}[{extras}]', or a make target of this checkout, which installs them by hash "
-        "(make help)"
+        f"pip install -e '{CHECKOUT}[{extras}]', or, by hash and with all else that commands need, "
+        "`peakplan tools install test`"
     )
 
 
@@ -86,12 +87,27 @@ def become(module: str, words: Sequence[str] = (), *, variables: Mapping[str, st
     execute([sys.executable, "-P", "-m", module, *words], variables=variables)
 
 
+def call(command: Sequence[str], *, variables: Mapping[str, str] | None = None) -> int:
+    """Run a program that sees the checkout's modules; return its exit code."""
+    return subprocess.run(list(command), env=_environment(variables), check=False).returncode
+
+
+def run_in_turn(*lines: Sequence[str]) -> None:
+    """Run modules of the checkout, each with its words, one after the other; exit where one fails."""
+    for line in lines:
+        if code := call([sys.executable, "-P", "-m", *line]):
+            sys.exit(code)
+
+
+def _environment(variables: Mapping[str, str] | None) -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]))
+    return {**os.environ, "PYTHONPATH": path, **(variables or {})}
+
+
 def execute(command: Sequence[str], *, variables: Mapping[str, str] | None = None) -> NoReturn:
     """Replace this process by a program that sees the checkout's modules. Raises ClickException where it is missing."""
-    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
     sys.stdout.flush()
     try:
-        os.execvpe(command[0], list(command), environment)
+        os.execvpe(command[0], list(command), _environment(variables))
     except OSError as error:
         raise click.ClickException(f"{command[0]}: {error.strerror}") from error

@@ -1,10 +1,13 @@
-"""`POST /answer` measured: `python -m rehearsal.answers` writes docs/figures/answers.json.
+"""`POST /answer` measured: `peakplan bench answers` writes docs/figures/answers.json and rated.json.
 
   first    closed loop: the time to the first three options, beside `POST /plan` and then `POST /shop/search`, the two
            ways in turn for every question, so that both see the same machine
   load     open loop at 70% of what a closed loop gets answered by the model; counted from when each question was due
   meets    200 questions kept from tuning: whether all options shown first meet the prices and exclusions of a rule that
            knows the question and not the plan. The sample catalogue has no ratings, so none is asked for
+  rated    the same questions, each of which also asks for a rating in one of WAYS, written before any was asked, of the
+           sample catalogue with ratings drawn from a seed. The client package's shop searches with the plan. It shows
+           that a rating which is asked for reaches the products; what ratings of a real shop do, it does not
 
 The plan cache is off. A figure made beside other work says so with `--shared`.
 """
@@ -15,8 +18,10 @@ import json
 import random
 import re
 import sys
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,10 +31,14 @@ from peakplan_client import AsyncClient, catalogue
 from peakplan_client.answering import Options
 from peakplan_client.catalogue import Product
 from peakplan_client.errors import PlannerError
+from peakplan_client.indexing import build_index
+from peakplan_client.mapping import CatalogueMapping, RatingMapping
+from peakplan_client.shop import MAPPING, Shop
+from peakplan_client.sqlite_products import SqliteProducts
 
-from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.machine import describe_machine, write_figure
 from rehearsal.bench.retrieval import QUESTIONS as HELD_OUT
-from rehearsal.load.server import serving
+from rehearsal.server import serving
 
 FIGURE = Path("docs/figures/answers.json")
 QUESTIONS = Path("rehearsal/bench/answer_questions.jsonl")
@@ -179,6 +188,85 @@ async def measure(url: str, arguments: argparse.Namespace, replicas: int) -> dic
     return figure | {"load": {"capacity": round(most, 1), "share": SHARE_OF_CAPACITY, **load}}
 
 
+RATED = Path("docs/figures/rated.json")
+FIRST = 3
+_RATING_SEED = 35
+_LEAST, _MOST, _MODE = 1.0, 5.0, 4.4
+WAYS = (
+    ("{}, at least 4 stars", 4.0),
+    ("{} rated 4 or higher", 4.0),
+    ("{} with 4.5 stars or better", 4.5),
+    ("4+ star {}", 4.0),
+    ("{}, 3 stars and up", 3.0),
+    ("{}, four stars or more", 4.0),
+    ("{} with a rating of at least 3.5", 3.5),
+    ("{} rated above 4", 4.0),
+    ("{}, minimum 4 stars", 4.0),
+    ("{} with no less than 4 stars", 4.0),
+)
+Asked = Mapping[str, Any]
+
+
+def questions() -> list[dict[str, Any]]:
+    """Return the kept questions, each with a rating that it asks for."""
+    made = []
+    for place, row in enumerate(kept_questions()):
+        way, least = WAYS[place % len(WAYS)]
+        made.append(row | {"query": way.format(row["query"]), "rating": least})
+    return made
+
+
+def rating_of(product: Product) -> float:
+    """Return the made-up rating of a product, always the same."""
+    return round(random.Random(f"{_RATING_SEED} {product.id}").triangular(_LEAST, _MOST, _MODE), 1)
+
+
+def rated_shop(folder: Path, products: Mapping[str, Product]) -> Shop:
+    """Build the rated catalogue's database and open it."""
+    mapping = CatalogueMapping.load(MAPPING).model_copy(update={"rating": RatingMapping(field="rating")})
+    columns = [*(field.name for field in fields(Product)), "rating"]
+    rows = ((*astuple(product), rating_of(product)) for product in products.values())
+    build_index(folder / "rated.sqlite", columns, rows, mapping)
+    return Shop(SqliteProducts(folder / "rated.sqlite"), mapping)
+
+
+async def measure_rated(
+    plan: Callable[[str], Awaitable[Any]], shop: Shop, products: Mapping[str, Product]
+) -> dict[str, Any]:
+    """Return of how many questions the first three all meet what was asked, and which others there are."""
+    rows, sound, three, wrong = questions(), 0, 0, []
+    unrated = 0  # questions for which something is shown that is rated worse than asked
+    for row in rows:
+        hits = shop.search_plan(await plan(row["query"]), row["query"]).hits[:FIRST]
+        shown = [products[hit.id] for hit in hits]
+        is_rated = all(rating_of(each) >= row["rating"] for each in shown)
+        unrated += not is_rated
+        is_sound = bool(shown) and is_rated and all(meets(each, row) for each in shown)
+        sound, three = sound + is_sound, three + (len(shown) == FIRST)
+        if not is_sound:
+            wrong.append(row["query"])
+    return {
+        "questions": len(rows),
+        "three": three,
+        "all_meet": round(sound / len(rows), 4),
+        "rated_worse": unrated,
+        "rated_high_enough": {
+            str(least): round(sum(rating_of(each) >= least for each in products.values()) / len(products), 2)
+            for least in sorted({least for _, least in WAYS})
+        },
+        "wrong": wrong,
+    }
+
+
+async def _rated(url: str, shop: Shop, products: Mapping[str, Product]) -> dict[str, Any]:
+    async with AsyncClient(url, timeout=60.0, deadline_ms=2000) as client:
+
+        async def plan(query: str) -> Any:
+            return (await client.plan(query)).plan
+
+        return await measure_rated(plan, shop, products)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="of the open loop")
@@ -186,12 +274,18 @@ def main() -> int:
     parser.add_argument("--shared", action="store_true", help="the machine has other work: the figure says so")
     parser.add_argument("--output", type=Path, default=FIGURE)
     arguments = parser.parse_args()
-    with serving({"PEAKPLAN_CACHE_ENTRIES": 0, "PEAKPLAN_SAMPLE_SHOP": 1}) as server:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving({"PEAKPLAN_CACHE_ENTRIES": 0, "PEAKPLAN_SAMPLE_SHOP": 1}) as server,
+    ):
         measured = asyncio.run(measure(server.url, arguments, max(len(server.replicas()), 1)))
+        products = {each.id: each for each in catalogue.read()}
+        rated = asyncio.run(_rated(server.url, rated_shop(Path(folder), products), products))
     given = [("--without-times", arguments.without_times), ("--shared", arguments.shared)]
     command = " ".join(["python -m rehearsal.answers", *(name for name, is_set in given if is_set)])
     figure = {"command": command, "machine": describe_machine(), "shared": arguments.shared, **measured}
-    arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    write_figure(arguments.output, figure)
+    write_figure(arguments.output.with_name(RATED.name), {"seed": _RATING_SEED, **rated})
     print(json.dumps(figure, indent=1))
     return 0
 

@@ -1,8 +1,7 @@
-"""Measure what Triton adds to a generation, and its recovery time: `make bench-triton`, docs/figures/triton.json.
+"""Measure what Triton adds to a generation: `peakplan bench triton`, docs/figures/triton.json.
 
 Questions are generated in this process, in a replica of our own behind a pipe, and in Triton over gRPC, in short turns
-whose order rotates. Then the whole service runs over two replicas in Triton under open-loop load, and their processes
-are killed one after another.
+whose order rotates.
 """
 
 import argparse
@@ -23,17 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.machine import describe_machine, write_figure
 from rehearsal.bench.questions import dev_questions, has_dev_data, own_questions
-from rehearsal.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
-from service.engines.torch.engine import load
+from service.engines.torch_engine import load
 from service.engines.triton.client import TritonModel
 from service.engines.triton.engine import TritonEngine
 from service.engines.worker.replica import ReplicaEngine
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.reader.reading import Reader
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 
@@ -74,8 +73,9 @@ async def server_version(address: str) -> str:
         await triton.close()
 
 
-def requests(vocabulary: Vocabulary, questions: Sequence[Question]) -> list[GenerationRequest]:
-    return [PlanTask(one, vocabulary).request("medusa") for one in questions]
+def requests(model: Path, questions: Sequence[Question]) -> list[GenerationRequest]:
+    vocabulary, reader = Vocabulary.load(model), Reader.of_model(model)
+    return [PlanTask(one, vocabulary, reader=reader).request("medusa") for one in questions]
 
 
 async def measure_added(settings: Settings, address: str, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
@@ -137,24 +137,18 @@ def _median(values: Sequence[float]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="What Triton adds, and how it recovers, into docs/figures/triton.json."
-    )
+    parser = argparse.ArgumentParser(description="What Triton adds, into docs/figures/triton.json.")
     parser.add_argument("--model", type=Path, default=Settings().model_dir)
     parser.add_argument("--count", type=int, default=200, help="questions")
-    parser.add_argument("--rate", type=float, default=8.0, help="requests a second while a replica's process is killed")
-    parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--note", default="", help="what else the machine was doing; kept in the figure")
     options = parser.parse_args()
     settings = Settings(model_dir=options.model, replicas=1)
     questions = dev_questions(options.count) if has_dev_data() else own_questions(options.count)
     with triton_server(settings, 1) as address:
-        added = asyncio.run(measure_added(settings, address, requests(Vocabulary.load(options.model), questions)))
+        added = asyncio.run(measure_added(settings, address, requests(options.model, questions)))
         version = asyncio.run(server_version(address))
-    with triton_server(settings, 2) as address:
-        recovery = measure_recovery(settings, address, questions, options.rate, options.kills)
     figure = {
-        "command": "make bench-triton",
+        "command": "peakplan bench triton",
         "machine": describe_machine(),
         "note": options.note,
         "tritonserver": version,
@@ -163,10 +157,8 @@ def main() -> None:
             "from": "dev rows" if has_dev_data() else "rehearsal/bench/questions.jsonl",
         },
         **added,
-        "recovery": recovery,
     }
-    FIGURE.parent.mkdir(parents=True, exist_ok=True)
-    FIGURE.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    write_figure(FIGURE, figure)
     print(json.dumps(figure, indent=1))
 
 

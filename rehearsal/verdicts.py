@@ -1,7 +1,7 @@
 """`python -m rehearsal.verdicts REPORT.json...` keeps what rehearsals said of fleets that ship, for docs/event-day.md.
 
 Each report is a `rehearsal.json` of `make rehearse` with every scenario. A fleet's report takes the place of its one
-before. `make rehearse-figures` rehearses every fleet that ships, keeps the verdicts and writes them into the documents.
+before. `peakplan rehearse figures` rehearses the fleets that ship, and writes the verdicts into the documents.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def kept(report: dict[str, Any]) -> dict[str, Any]:
         ReportError: the fleet does not ship, or one scenario alone was rehearsed.
     """
     if not (FLEETS / f"{report['fleet']}.yaml").is_file():
-        raise ReportError(f"{report['fleet']} does not ship: its verdict belongs to whoever runs it")
+        raise ReportError(f"{report['fleet']} does not ship: its verdict belongs to those who run it")
     if len(report["scenarios"]) < 2:
         raise ReportError("one scenario alone was rehearsed; run make rehearse without SCENARIO=")
     return {

@@ -18,12 +18,11 @@ from pydantic import ValidationError
 
 from service.api.api_keys import ApiKeysError
 from service.api.app import SHED_PATHS, create_app, replica_pool, wire
-from service.api.door import Door
 from service.api.observation import OUTCOMES_PATH
 from service.api.outcome_log import OutcomeLogError
+from service.api.overload import RequestFilter, StartLimit
 from service.api.protocol import HttpProtocol
 from service.api.services import Services
-from service.api.turnstile import Turnstile
 from service.engines.protocol import EngineError
 from service.engines.worker.messages import ModelSource
 from service.environment import problems_of, warnings_of
@@ -110,8 +109,10 @@ def http_protocol(settings: Settings, services: Services) -> type[HttpProtocol]:
         max_connections=min(http.max_connections, descriptor_budget(http.max_connections)),
         on_refusal=staticmethod(services.observer.refused),
         behind=frozenset((OUTCOMES_PATH,)),
-        turnstile=Turnstile(is_busy=lambda: not services.pool.idle),
-        door=Door(services.load_shedder, services.observer, services.drain, services.request_ids, SHED_PATHS),
+        start_limit=StartLimit(is_busy=lambda: not services.pool.idle),
+        request_filter=RequestFilter(
+            services.load_shedder, services.observer, services.drain, services.request_ids, SHED_PATHS
+        ),
     )
 
 
@@ -201,7 +202,6 @@ class Server(uvicorn.Server):
 
 
 def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
-    """Accept every connection that waits now."""
     with contextlib.suppress(OSError):  # none does
         while True:
             connection, _ = listener.accept()

@@ -23,7 +23,7 @@ OTHERS = frozenset(
         "AGENT_CONTROL AGENT_FOLDER AGENT_TEMPLATES API_KEY AUTO_SCALING_GROUP COMMIT CONFIGURATION DATA "
         "DEVICE_RIGHTS DEVICES HOME IMAGE LAUNCH_HOOK LOG_GROUP METADATA_URL NEURON_LS NEURON_PINS "
         "NXDI_SOURCE OUTCOMES_KEY_PARAMETER "
-        "PAUSE_SECONDS REGION ROOT SERVICE_URL TERMINATE_HOOK"
+        "PAUSE_SECONDS REGION ROOT SERVICE_URL TERMINATE_HOOK TUTORIALS"
     ).split()
 )
 
@@ -52,7 +52,6 @@ class Variable:
 
     @property
     def name(self) -> str:
-        """The variable's name in the documentation."""
         return self.names[-1]
 
     @property
@@ -60,7 +59,6 @@ class Variable:
         return SecretStr in _alternatives(self.field.annotation)
 
     def set_names(self, environment: Mapping[str, str]) -> list[str]:
-        """Return those of its names that are set."""
         return [name for name in self.names if name in environment]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.stack.parts_here import postgres_programs
+from rehearsal.stack.folder import postgres_programs
 from tests.processes import PATIENCE
 
 _USER = "postgres"  # whom Debian's package makes: the server does not run as root

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-_COMMAND = re.compile(r"(?:apt-get install|pip install|npm ci|make) ?[^`;):]*")
+_COMMAND = re.compile(r"(?:apt-get install|pip install|npm ci|make|peakplan (?:tools|fleet|bench)) ?[^`;):]*")
 _OPTIONS = re.compile(r" -\S+(?= )")
 NOTHING = "another machine, or files that are not in the repository"
 

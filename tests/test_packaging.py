@@ -1,6 +1,5 @@
 """pyproject.toml names each dependency once; the lock and the requirements files are generated from it, with hashes."""
 
-import os
 import re
 import subprocess
 import tomllib
@@ -8,15 +7,75 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.tools import licences, lock
+from service.requirement_parts import FILE, lines_of
+
+RELEASE = Path(__file__).parents[1] / ".ci" / "release"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([RELEASE, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def key(path: Path) -> Path:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    return path
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A folder that is signed, `signers` beside it."""
+    folder = tmp_path / "dist"
+    folder.mkdir()
+    for name in ("peakplan.whl", "linux-x86_64-avx2.so"):
+        (folder / name).write_text(name, encoding="utf-8")
+    signing = key(tmp_path / "key")
+    public = signing.with_suffix(".pub").read_text(encoding="utf-8")
+    (tmp_path / "signers").write_text(f'release@peakplan namespaces="peakplan-release" {public}', encoding="utf-8")
+    assert run("sign", signing, folder).returncode == 0
+    return folder
+
+
+def test_what_was_signed_is_whole(release: Path) -> None:
+    done = run("check", release.parent / "signers", release)
+    assert (done.returncode, done.stdout) == (0, "2 files, as they were signed.\n")
+
+
+@pytest.mark.parametrize("harm", ["changed", "missing", "added", "another key", "no signature"])
+def test_what_was_not_is_refused(release: Path, harm: str) -> None:
+    library = release / "linux-x86_64-avx2.so"
+    if harm == "changed":
+        library.write_text("another", encoding="utf-8")
+    elif harm == "missing":
+        library.unlink()
+    elif harm == "added":
+        (release / "setup.py").write_text("", encoding="utf-8")
+    elif harm == "another key":
+        assert run("sign", key(release.parent / "other"), release).returncode == 0
+    else:
+        (release / "SHA256SUMS.sig").unlink()
+    done = run("check", release.parent / "signers", release)
+    assert done.returncode == 1
+    assert "do not install" in done.stderr or "not part of what was signed: setup.py" in done.stderr
+
+
+def test_every_package_that_serving_installs_has_a_licence_that_may_be_shipped() -> None:
+    """`peakplan tools sbom`, and with it `make dist`, ends where one has not."""
+    refused = {name: licence for name, (_, licence) in licences.licences().items() if not licences.is_allowed(licence)}
+    assert refused == {}
+    assert not licences.is_allowed("LGPL-3.0-only")
+    assert not licences.is_allowed("")
+
+
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GENERATED = {
     "requirements-dev.txt": tuple(EXTRAS),
-    "requirements/service.txt": ("service", "torch"),
-    "requirements/triton.txt": ("service", "triton"),
-    "requirements/replica.txt": ("replica",),
-    "requirements/postgres.txt": ("postgres",),
+    "service": ("service", "torch"),
+    "triton": ("service", "triton"),
+    "replica": ("replica",),
+    "postgres": ("postgres",),
 }
 _NAME = re.compile(r"[-_.]+")
 
@@ -39,8 +98,10 @@ def direct(*extras: str) -> dict[str, str]:
 
 
 def locked(file: str) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
-    """Return the environment markers and hashes of each package and version."""
-    text = (REPOSITORY / file).read_text(encoding="utf-8").replace("\\\n", "")
+    """Return the markers and hashes of each package of a requirements file, or of a part of requirements-image.txt."""
+    path = REPOSITORY / file
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else lines_of(file, REPOSITORY / FILE)
+    text = "\n".join(lines).replace("\\\n", "")
     found = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
@@ -53,12 +114,12 @@ def locked(file: str) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
 
 @pytest.mark.parametrize("file", GENERATED)
 def test_a_file_is_made_of_its_extras(file: str) -> None:
-    """Check that the file is what `make lock` would write."""
-    own = {"torch": "requirements/torch.txt", "numpy": "the Neuron container"}
+    """Check that the file is what `peakplan tools lock` would write."""
+    own = {"torch": "a part of its own", "numpy": "the Neuron container"}
     wanted = direct(*GENERATED[file])
     have = dict(locked(file))
     for name, version in wanted.items():
-        assert (name, version) in have or name in own, f"{name}=={version} is not in {file}: run `make lock`"
+        assert (name, version) in have or name in own, f"{name}=={version} is not in {file}: run `peakplan tools lock`"
     unknown = {name for name, _ in have} & set(direct(*EXTRAS)) - set(wanted)
     indirect = {
         "pyyaml",
@@ -75,7 +136,9 @@ def test_a_file_is_made_of_its_extras(file: str) -> None:
         "numpy",
         "hypothesis",
     }
-    assert unknown <= indirect, f"{file} has {unknown - indirect}, which none of its extras names: run `make lock`"
+    assert unknown <= indirect, (
+        f"{file} has {unknown - indirect}, which none of its extras names: run `peakplan tools lock`"
+    )
 
 
 @pytest.mark.parametrize("file", GENERATED)
@@ -95,29 +158,34 @@ def test_the_root_requirements_bring_the_service_and_the_cdk() -> None:
 
 
 def test_torch_is_named_alone_and_once() -> None:
-    lines = (REPOSITORY / "requirements/torch.txt").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if not line.startswith("#")] == [f"torch=={direct('torch')['torch']}"]
+    assert [line for line in lines_of("torch", REPOSITORY / FILE) if line and not line.startswith("#")] == [
+        f"torch=={direct('torch')['torch']}"
+    ]
     assert PROJECT["tool"]["uv"]["dependency-metadata"][0]["version"] == direct("torch")["torch"]
 
 
 def test_no_file_names_an_index() -> None:
-    requirements = (*REPOSITORY.glob("requirements*.txt"), *REPOSITORY.glob("requirements/*.txt"))
-    for file in (*requirements, REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
+    for file in (*REPOSITORY.glob("requirements*.txt"), REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
         assert not re.search(r"https?://", file.read_text(encoding="utf-8")), file.name
 
 
-@pytest.mark.parametrize(("abi", "code"), [("cpython-312-x86_64-linux-musl", 1), ("cpython-312-darwin", 0)])
-def test_make_serve_says_before_it_installs_that_musl_has_no_wheels(tmp_path: Path, abi: str, code: int) -> None:
-    """On Alpine pip would build llguidance for minutes, then find no PyTorch, and end in a page of its own words."""
-    (tmp_path / "sitecustomize.py").write_text(
-        f"import sysconfig\nsysconfig.get_config_var = lambda _: {abi!r}\n", encoding="utf-8"
-    )
-    planned = ["make", "--dry-run", "--what-if", "requirements/service.txt", ".venv/service.stamp"]
-    lines = subprocess.run(planned, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    first = next(line for line in lines.splitlines() if "musl" in line)
-    assert lines.index(first) < lines.index("requirements/torch.txt"), "before anything is downloaded"
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        ["sh", "-c", first], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, "use the container image" in done.stderr) == (code, bool(code))
+def test_the_parts_are_as_the_lock_writes_them() -> None:
+    text = (REPOSITORY / FILE).read_text(encoding="utf-8")
+    files = {part: "\n".join(lines_of(part, REPOSITORY / FILE)) + "\n" for part in lock.EXTRAS}
+    assert lock.in_parts(files) in text
+    with pytest.raises(ValueError, match="has no part replicas"):
+        lines_of("replicas", REPOSITORY / FILE)
+
+
+def test_there_are_four_requirement_files_at_most() -> None:
+    listed = subprocess.run(["git", "ls-files", "*requirements*.txt"], cwd=REPOSITORY, capture_output=True, text=True)
+    assert set(listed.stdout.split()) <= {"requirements.txt", "requirements-dev.txt", "requirements-image.txt"}
+
+
+def test_the_makefile_is_short() -> None:
+    """It has what people do weekly; everything else is a command of `peakplan`."""
+    text = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    rules = re.findall(r"^([a-z-]+):.*\n((?:\t.*\n)*)", text, re.MULTILINE)
+    assert 20 < len(rules) <= 25
+    assert [name for name, recipe in rules if recipe.count("\n") > 5] == []
+    assert sorted(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)[0].split()) == sorted(name for name, _ in rules)

@@ -16,8 +16,8 @@ SKIPPING = "import pytest\n\n\ndef test_it() -> None:\n    pytest.skip({!r})\n"
     ("reason", "command"),
     [
         ("Chromium is not installed: apt-get install -y --no-install-recommends chromium", "apt-get install chromium"),
-        ("a stack needs envoy: make .venv-stack/stamp; openssl: apt-get install openssl",
-         "apt-get install openssl && make .venv-stack/stamp"),
+        ("a stack needs envoy: peakplan tools install stack; openssl: apt-get install openssl",
+         "apt-get install openssl && peakplan tools install stack"),
         ("the MCP SDK is not installed: pip install -e .[mcp]", "pip install -e .[mcp]"),
         ("only Linux tells", ""),
     ],

@@ -75,7 +75,7 @@ def test_it_claims_one_name_and_names_what_serving_needs(wheel: Path) -> None:
     needs = [line for line in fields.get_all("Requires-Dist") or [] if line.endswith("extra == 'serve'")]
     names = {line.partition("==")[0].partition("[")[0] for line in needs}
     assert {"fastapi", "torch", "uvicorn", "llguidance"} <= names
-    assert "psycopg" not in names, "its licence is for whoever wants it (rehearsal/tools/licences.py)"
+    assert "psycopg" not in names, "only those who want its licence install it (rehearsal/tools/licences.py)"
 
 
 def test_it_serves_from_any_folder(installed: Path, tmp_path: Path, tiny_model_dir: Path) -> None:

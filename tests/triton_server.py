@@ -12,15 +12,15 @@ from typing import Any
 import grpc
 import pytest
 
+from service.engines.triton.client import SERVICE, message
 from service.engines.triton.installation import Installation, NoTritonError
-from service.engines.triton.messages import SERVICE, message
-from service.engines.triton.repository import Replica, write_repository
+from service.engines.triton.wire import Replica, write_repository
 from tests.processes import PATIENCE, children_of, is_alive
 from tests.redis_server import free_port
 
 
 def installation() -> Installation | None:
-    """Return the installation in PEAKPLAN_TRITON_HOME, or that of `make triton`."""
+    """Return the installation in PEAKPLAN_TRITON_HOME, or that of `peakplan tools install triton`."""
     home = os.environ.get("PEAKPLAN_TRITON_HOME")
     try:
         return Installation.find(Path(home) if home else None)
@@ -30,7 +30,7 @@ def installation() -> Installation | None:
 
 needs_triton = pytest.mark.skipif(
     installation() is None,
-    reason="tritonserver is not installed (Linux on x86-64): make triton",
+    reason="tritonserver is not installed (Linux on x86-64): peakplan tools install triton",
 )
 
 
@@ -45,7 +45,7 @@ class TritonServer:
         write_repository(self.repository, Replica(make_source, arguments, {}), replicas=replicas, cores=2)
         backends = found.link_backends(folder / "backends")
         self._command = found.command(self.repository, backends, self.url, replicas=replicas, stop_seconds=5)
-        self._environment = found.environment(os.environ, threads=1)
+        self._environment = found.environment(os.environ)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

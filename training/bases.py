@@ -13,12 +13,10 @@ from service.decoding.llama_config import LlamaConfig
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import SHIPPED_MODEL
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
-from service.weights.checkpoint import check_shapes, expected_shapes, read_config, read_shapes
+from service.weights.checkpoint import check_shapes, copy_base, expected_shapes, read_config, read_shapes
 from service.weights.importing import special_tokens
-from service.weights.memory import require_memory
 from service.weights.model_card import BASE_FOLDER, read_card
-from service.weights.model_folder import base_folder
-from service.weights.self_contained import copy_base
+from service.weights.model_folder import base_folder, require_memory
 from service.weights.tokenizer_file import read_tokenizer
 from training.settings import TrainingSettings
 

@@ -12,7 +12,7 @@ from babel import Locale, UnknownLocaleError
 from babel.core import get_global
 from babel.localedata import locale_identifiers
 
-from service.planner.money import MONEY_PATH
+from service.planner.amounts import MONEY_PATH
 
 FULL: Final = ("en", "es", "de", "fr")  # languages that are read: every currency's name in them
 _UNIT_IS_LAST: Final = frozenset("en de nl sv da nb no nn fi is hu et tr".split())  # "Swiss franc", "franc suisse"

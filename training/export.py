@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from service.engines.torch.forward import seal_folder
+from service.engines.torch_engine import seal_folder
+from service.weights.checkpoint import copy_base
 from service.weights.model_card import BASE_FOLDER
-from service.weights.self_contained import copy_base
 from training.data import written
-from training.data.cases import WORTH_CASES, read_cases
 from training.settings import TrainingSettings
 
 PARTS = {
@@ -23,13 +22,11 @@ PARTS = {
     "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
     "medusa_tree.json": "the tree, in NxDI's list format",
     "drafting.json": "how likely a node must be to be drafted",
-    "prefill_head.json": "phrases with which plans begin, and how likely a guess must be to be drafted",
-    "prefill_head.safetensors": "the head that guesses them from the prompt's words (bfloat16)",
-    "prompt_tagger.json": "phrases that stand before copied words, and how likely a chain must be to be drafted",
-    "prompt_tagger.safetensors": "the tagger that drafts plans from the prompt's states (bfloat16)",
+    "reader.json": "what the reader chooses from, and what it may plan by choice",
+    "reader_words.txt": "the words that it knows",
+    "reader.safetensors": "the small network that drafts plans, and stands in for the model (int8)",
     "kind_head.json": "the space of word vectors in which the kind head points",
     "kind_head.safetensors": "the head that says from the prompt's states what a shop has for a need",
-    "worth.json": "trees that say how likely the model's plan is to be better than one by rule",
 }
 RECORD = "training.json"
 MAX_MEGABYTES = 25
@@ -50,12 +47,10 @@ answers nothing; without the grammar of `service/planner/grammar.py` its output 
 `make train DATA=../shared/data{option}`, seed {seed}; the run, or its last piece where it was resumed, took
 {minutes:.0f} minutes (`training.json` has the hashes of data and parts): a LoRA adapter of rank {rank} on every linear
 layer, {epochs} epochs of the mix of `training/data/mix.py`; then four Medusa heads (one residual block each, LM head
-shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; a head that guesses
-from the prompt's words how a plan begins; a tagger that says from the prompt's states which words a plan copies; a
-head that says from the prompt's states what a shop has for a need; then a tree of {nodes} nodes and which guesses to
-draft, calibrated by the time that dev plans take on the machine that trained it. {tried} Last, a network
-learns from what rules read in {cases:,} cases of ours and {worth:,} other questions whether the model alone plans them
-well.
+shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; a head that says from
+the prompt's states what a shop has for a need; the reader, {reader_epochs} epochs of the same mix; then a tree of
+{nodes} nodes, calibrated by the time that dev plans take on the machine that trained it. {tried} Last, {worth:,}
+questions that nothing was trained on bound what the reader may plan by choice.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
@@ -63,8 +58,8 @@ Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI qu
 trained on our own data in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical
 (`products.txt`), {queries:,} labelled queries (`queries.txt`), conversations that writers labelled
 (`conversations/`) and sentences labelled only with their intent
-(`asked.txt`). From cases of our own (`worth_cases.jsonl`) only `worth.json` learns. A language model wrote all of these
-without seeing any dev row or any of the cases that the planner is judged by.
+(`asked.txt`). A language model wrote all of these without seeing any dev row or any of the cases that the planner is
+judged by.
 
 ## Quality and speed
 
@@ -77,8 +72,8 @@ without seeing any dev row or any of the cases that the planner is judged by.
 - Facet spans follow QueryNER's labels, on which annotators agree only in part (span F1 0.73 to the adjudicated label).
 - Verticals were learnt from templated questions over the taxonomy and from lists of our own; on real queries they are a
   guess that retrieval should only use for ranking.
-- `worth.json` chooses who plans and changes no plan. Its bound holds for questions like those that it was calibrated
-  on; traffic of another kind needs a bound of its own.
+- The bound in `reader.json` holds for questions like those that it was calibrated on; traffic of another kind needs a
+  bound of its own.
 - The first source of a product question is mostly the catalogue, because the labels behind it are noisy.
 """
 
@@ -116,7 +111,7 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         nodes=len(json.loads((model / "medusa_tree.json").read_text(encoding="utf-8"))),
         tried=trees_tried(settings),
         worth=settings.worth.conversations + settings.worth.asked,
-        cases=len(read_cases(WORTH_CASES)),
+        reader_epochs=settings.reader.epochs,
         products=len(written.product_names()),
         queries=len(written.labelled_queries()),
     )
@@ -163,9 +158,8 @@ def export_model(model: Path, output: Path, cache: Path, record: dict[str, Any],
 
 
 def part_sizes(model: Path) -> dict[str, int]:
-    """Return the bytes of each part; a model of few plans has no tagger."""
-    made = (name for name in PARTS if not name.startswith("prompt_tagger.") or (model / name).is_file())
-    return {name: (model / name).stat().st_size for name in made}
+    """Return the bytes of each part."""
+    return {name: (model / name).stat().st_size for name in PARTS}
 
 
 def part_table(sizes: dict[str, int]) -> str:

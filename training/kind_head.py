@@ -4,8 +4,6 @@ It learns from the needs that also teach the vectors of words (`training.needs`)
 need's words and the head together must point at the name of the category that meets it. Half of the words are left out,
 each time others, so that the head learns to tell what they do not. Whether a text tells a need at all is a logistic
 regression on the same states, beside searches that name things and questions that no shop sells anything for.
-It is a part of every recipe; `python -m training.kind_head` adds it to a finished model folder, or replaces it once the
-adapter or the vectors have changed.
 """
 
 import json
@@ -22,16 +20,14 @@ from torch.nn import functional
 
 from service.decoding.kind_head import KindHeadWeights, features_of
 from service.decoding.llama import ForwardInput
-from service.planner.fallback.reading import readers
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.shop.meanings import WORD_VECTORS, space_of
 from service.planner.vocabulary import Vocabulary
 from service.weights.seal import seal_again
-from training.data.asked import examples
 from training.data.rows import read_rows
+from training.data.written import asked_examples
 from training.needs import NAMED_LEVELS, Need, named_products, named_things, read_needs, summed, word_numbers
-from training.part import part_parser, part_settings
 from training.settings import TrainingSettings
 from training.tuned import TunedModel
 
@@ -70,7 +66,6 @@ def read_words(file: Path = WORD_VECTORS) -> Words:
 
 def read_states(model: TunedModel, texts: Sequence[str]) -> Tensor:
     """Return what a head reads of each text, [texts, 2H], as the model is served."""
-    readers.prepare()
     caches = [model.llama.new_cache(_LONGEST) for _ in range(_SEQUENCES)]
     found = []
     for first in range(0, len(texts), _SEQUENCES):
@@ -161,7 +156,7 @@ def turned_away(data: Path) -> list[str]:
 def turned_away_of_ours(vocabulary: Vocabulary) -> list[str]:
     """Return our own sentences about no product, for a recipe whose data folder holds somebody's rows."""
     intents = vocabulary.intents
-    said = ((each.draft.intent, each.query) for each in examples("train"))
+    said = ((each.draft.intent, each.query) for each in asked_examples("train"))
     found = [text for intent, text in said if intent in intents and not intents[intent].products]
     random.Random(0).shuffle(found)
     return found
@@ -217,13 +212,3 @@ def write_kind_head(folder: Path, weights: KindHeadWeights, space: str) -> None:
     save_file(state, folder / "kind_head.safetensors")
     (folder / "kind_head.json").write_text(json.dumps({"space": space}) + "\n", encoding="utf-8")
     seal_again(folder)
-
-
-def main() -> None:
-    given = part_parser(__doc__, "kind head").parse_args()
-    torch.set_num_threads(given.processes)
-    add_kind_head(part_settings(given), given.model)
-
-
-if __name__ == "__main__":
-    main()

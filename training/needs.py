@@ -31,10 +31,6 @@ _RATE: Final = 2e-3
 _TEMPERATURE: Final = 0.07
 _DROPPED: Final = 0.1  # of a need's words, so that none decides alone
 _HELD: Final = 0.3  # how strongly a word's vector is held to what the encoder made of it
-_TELLING_EPOCHS: Final = 4
-_TELLING_RATE: Final = 2e-2
-_TELLING_DECAY: Final = 1e-4
-_FIRST: Final = 2  # words that count apart by their place: "keep my ..." begins a need
 _MOST_NAMES: Final = 12_000  # of our own kinds of product
 _ASKED: Final = ("{name}", "{name}", "a {name}", "i need a {name}", "looking for a {name}", "do you have {name}")
 _MOST_NAMED: Final = {"queryner_train": 7816, "webshop_instructions": 8000, "plan_synth_taxonomy": 8000}
@@ -45,13 +41,6 @@ class Need(NamedTuple):
 
     path: tuple[str, ...]
     text: str
-
-
-class Telling(NamedTuple):
-    """How much each word speaks of a need, in nats: anywhere, as the first and as the second word; and beside any."""
-
-    weights: torch.Tensor  # [1 + _FIRST, words]
-    bias: float
 
 
 def read_needs(file: Path = NEEDS) -> list[Need]:
@@ -107,37 +96,6 @@ def _apart_from_others(
     used = torch.tensor(sorted({word for path, words in batch for word in (*words, *named[path])}))
     moved = ((bags.weight[used] - start[used]) ** 2).sum(1).mean()
     return functional.cross_entropy(close / _TEMPERATURE, right) + _HELD * moved
-
-
-def tell_apart(words: Sequence[str], needs: Sequence[Need], named: Sequence[str]) -> Telling:
-    """Return how much each word speaks of a need and not of a thing by its name: a logistic regression."""
-    torch.manual_seed(0)
-    number = {word: at for at, word in enumerate(words)}
-    texts = [(need.text, 1.0 if need.path else 0.0) for need in needs] + [(text, 0.0) for text in named]
-    told = [(places(number, text), label) for text, label in texts]
-    told = [each for each in told if each[0]]
-    bags = torch.nn.EmbeddingBag((1 + _FIRST) * len(words), 1, mode="sum")
-    torch.nn.init.zeros_(bags.weight)
-    bias = torch.zeros(1, requires_grad=True)
-    adam = torch.optim.Adam([*bags.parameters(), bias], lr=_TELLING_RATE)
-    chance = random.Random(0)
-    for _ in range(_TELLING_EPOCHS):
-        for batch in _batches(told, chance):
-            starts = torch.tensor([0, *(len(each) for each, _ in batch[:-1])]).cumsum(0)
-            logits = bags(torch.tensor([at for each, _ in batch for at in each]), starts)[:, 0] + bias
-            loss = functional.binary_cross_entropy_with_logits(logits, torch.tensor([label for _, label in batch]))
-            loss = loss + _TELLING_DECAY * (bags.weight**2).sum()
-            adam.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            adam.step()
-    return Telling(bags.weight.detach().view(1 + _FIRST, -1), float(bias.detach()))
-
-
-def places(number: dict[str, int], text: str) -> list[int]:
-    """Return the places of a text's words in `Telling.weights`, laid out flat: each once, the first by place, too."""
-    said = plain_words(text)
-    found = [number[word] for word in dict.fromkeys(said) if word in number]
-    return found + [at * len(number) + number[word] for at, word in enumerate(said[:_FIRST], 1) if word in number]
 
 
 def named_products(chance: random.Random | None = None) -> list[str]:

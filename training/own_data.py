@@ -1,7 +1,7 @@
 """`make finetune`: go on from a model with rows of one's own (docs/own-data.md), measured before and after.
 
-The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head and tree are
-then made anew for it. A tenth of the rows, by a hash of their words, is held out: a model that is worse on them is not
+The adapter and the reader learn from the rows and from a rehearsal of our own material; heads and tree are then made
+anew for the adapter. A tenth of the rows, by a hash of their words, is held out: a model that is worse on them is not
 written. Restartable, like `make train`; the output folder appears whole or not at all.
 """
 
@@ -23,10 +23,12 @@ from peakplan_client.progress import progress_on_stderr
 
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.question import Question
+from service.planner.reader.reading import CARD
 from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL
 from service.weights.base_weights import BaseWeightsError
-from service.weights.head_weights import LayoutError
+from service.weights.head_layouts import LayoutError
 from service.weights.model_folder import ModelFolderError, base_folder, read_card
 from service.weights.tokenizer_file import read_tokenizer
 from training.bases import read_base
@@ -35,21 +37,22 @@ from training.data.examples import Example, within
 from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError
 from training.export import export_model, part_sizes, part_table, sha256
 from training.finetune import Finetuning
-from training.own_check import checked, parser
+from training.own_check import JUDGED, KIND_HEAD_TEXTS, Work, checked, parser, told
 from training.own_check import main as check
-from training.own_time import JUDGED, KIND_HEAD_TEXTS, Work, told
 from training.recipe import WorkFolderError, make_parts
 from training.settings import (
     AdapterSettings,
     HeadSettings,
     KindHeadSettings,
+    ReaderSettings,
     TrainingSettings,
     WorthSettings,
 )
 from training.tuned import TunedModel
-from training.worth import recalibrate
+from training.worth import rebound
 
 _ADAPTER = "adapter_model.safetensors"
+_READER_PASSES = 3  # of the reader's, for each of the adapter's
 ENOUGH_TO_TELL = 20  # held-out rows
 _TIMED = 12  # plans, before a run begins
 UNLEARNT = 0.03  # of the questions of ours: what a model may lose there
@@ -150,7 +153,7 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> dict[str,
     run = Finetuning(base, bos, eos, vocabulary, source, settings.adapter, wish.work, wish.seed, before_it)
     tables: dict[str, Any] = {}
     minutes = make_parts(run, settings, model, lambda: _judge(wish, before, TunedModel(model, cache), rows.dev, tables))
-    said = recalibrate(model, rows.dev, cache, wish.work, settings.processes)
+    said = rebound(model, rows.dev, cache, wish.work, settings.processes)
     print(said, flush=True)
     digest = sha256(wish.rows)
     record = {
@@ -206,7 +209,9 @@ def _settings(wish: Wish, cache: Path, source: partial[OwnMix]) -> TrainingSetti
         heads=HeadSettings(questions=wish.questions),
         source=source,
         kind_head=kind_head.scaled(min(1.0, KIND_HEAD_TEXTS * wish.questions / kind_head.texts)),
-        worth=WorthSettings(conversations=JUDGED, asked=JUDGED, start=wish.start),
+        reader=ReaderSettings(epochs=_READER_PASSES * wish.epochs, learning_rate=5e-4, warmup_steps=20),
+        reader_start=wish.start if (wish.start / CARD).is_file() else SHIPPED_MODEL,
+        worth=WorthSettings(conversations=JUDGED, asked=JUDGED),
     )
 
 

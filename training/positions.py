@@ -17,9 +17,8 @@ from torch import Tensor
 
 from service.planner.question import Question
 from training.data.examples import Example
-from training.processes import run_processes
 from training.settings import TrainingSettings
-from training.tuned import GreedyPlan, TunedModel
+from training.tuned import GreedyPlan, TunedModel, run_processes
 
 _SHARD = 250  # in questions
 _NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)

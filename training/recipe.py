@@ -20,21 +20,20 @@ from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, v
 from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
 from service.weights.base_weights import BaseWeightsError
-from service.weights.head_weights import LayoutError
-from service.weights.memory import TooLittleMemoryError
+from service.weights.head_layouts import LayoutError
 from service.weights.model_card import MODEL_CARD, ModelCard, ModelFolderError
+from service.weights.model_folder import TooLittleMemoryError
 from training.bases import check_base, read_base
 from training.data.mix import REFRESHING, Mix, Shares
 from training.export import export_recipe
 from training.finetune import Finetuning, finetune
-from training.heads import check_heads, train_heads
+from training.heads import train_heads
 from training.kind_head import add_kind_head
 from training.positions import collect
-from training.prefill_head import train_prefill_head
-from training.prompt_tagger import TooFewPlansError, train_prompt_tagger
+from training.reader import train_reader
 from training.settings import TrainingSettings
 from training.tree import calibrate
-from training.worth import learn_worth
+from training.worth import bound_reader
 
 MAX_PLAN_TOKENS = 96
 
@@ -126,7 +125,6 @@ def make_parts(
 
     `judge` sees the model as soon as it has its adapter, and may raise.
     """
-    check_heads(settings.heads.heads)  # before hours of training
     _claim(settings)
     steps: tuple[tuple[str, str, Callable[[], object]], ...] = (
         (
@@ -140,14 +138,9 @@ def make_parts(
             lambda: train_heads(collect(settings, model), settings, model),
         ),
         (
-            "prefill_head.safetensors",
-            "a head learns how plans begin",
-            lambda: train_prefill_head(collect(settings, model), settings, model),
-        ),
-        (
-            "prompt_tagger.safetensors",
-            "a tagger learns which words of a prompt its plan copies",
-            lambda: _train_tagger(settings, model),
+            "reader.safetensors",
+            "a small reader learns to write plans, too",
+            lambda: train_reader(settings, model),
         ),
         (
             "kind_head.safetensors",
@@ -160,11 +153,9 @@ def make_parts(
             lambda: calibrate(settings, model),
         ),
         (
-            "worth.json",
-            "a network learns when the model matters",
-            lambda: learn_worth(
-                model, settings.cache, settings.data, settings.work, settings.processes, settings.worth
-            ),
+            "bound",
+            "what the reader may plan by choice is bounded",
+            lambda: bound_reader(model, settings.cache, settings.work, settings.processes, settings.worth),
         ),
     )
     record = _Record(settings.work / "record.json")
@@ -177,14 +168,6 @@ def make_parts(
         if number == 1 and judge is not None:
             judge()
     return record.minutes
-
-
-def _train_tagger(settings: TrainingSettings, model: Path) -> None:
-    """Train the tagger, or say that the model goes without one: a rehearsal of the recipe has few plans."""
-    try:
-        train_prompt_tagger(collect(settings, model), settings, model)
-    except TooFewPlansError as error:
-        print(f"no tagger: {error}; the heads draft alone", flush=True)
 
 
 def _claim(settings: TrainingSettings) -> None:

@@ -40,33 +40,17 @@ class HeadSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class PrefillHeadSettings:
-    """The prefill head's training; `calibrate` chooses the fastest `p_min`."""
+class ReaderSettings:
+    """The small reader of `service/planner/reader`: epochs of the mix, and what it sees of words."""
 
-    phrases: int = 64
-    features: int = 64
-    epochs: int = 6
-    batch_size: int = 64
+    epochs: int = 10
+    least_seen: int = 6  # how often a word must be seen to be listed
+    most_words: int = 17_000
+    buckets: int = 12_288  # of runs of letters
+    batch_words: int = 4096
     learning_rate: float = 2e-3
-    weight_decay: float = 0.1
-    p_min: float = 0.25
-    p_mins: tuple[float, ...] = (0.15, 0.2, 0.25, 0.35)
-
-
-@dataclass(frozen=True, slots=True)
-class PromptTaggerSettings:
-    """The prompt tagger's training; `calibrate` chooses the fastest `p_min`. More epochs learn the plans by heart."""
-
-    features: int = 96
-    width: int = 5  # positions that a convolution sees
-    epochs: int = 14
-    batch_size: int = 64
-    learning_rate: float = 2e-3
-    weight_decay: float = 0.1
-    dropout: float = 0.25
-    seen: int = 3  # plans that must have a phrase before it is one
-    p_min: float = 0.35
-    p_mins: tuple[float, ...] = (0.15, 0.25, 0.35, 0.5)
+    warmup_steps: int = 300
+    least_probability: float = 0.5  # of a filter's words, chosen on the dev writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,16 +82,10 @@ class KindHeadSettings:
 
 @dataclass(frozen=True, slots=True)
 class WorthSettings:
-    """How many questions say when the model matters (`worth.py`), at most.
-
-    The network of a model folder `start`, where given, is kept: only what it says of the new model is bounded anew.
-    """
+    """How many questions bound what the reader may plan (`worth.py`), at most."""
 
     conversations: int = 1500  # turns that writers labelled
     asked: int = 500  # whose intent alone is known
-    cases: int = 10_000
-    others: int = 10_000  # that are read, not planned
-    start: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +100,14 @@ class TrainingSettings:
     shares: Shares = field(default_factory=Shares)
     adapter: AdapterSettings = field(default_factory=AdapterSettings)
     heads: HeadSettings = field(default_factory=HeadSettings)
-    prefill_head: PrefillHeadSettings = field(default_factory=PrefillHeadSettings)
-    prompt_tagger: PromptTaggerSettings = field(default_factory=PromptTaggerSettings)
+    reader: ReaderSettings = field(default_factory=ReaderSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
     kind_head: KindHeadSettings = field(default_factory=KindHeadSettings)
     worth: WorthSettings = field(default_factory=WorthSettings)
     base: Path | None = None  # a checkpoint's or a model's folder; None: the shipped one
     start: Path | None = None  # a folder with an adapter of this rank to go on from; None: a new one
     examples: float = 1.0  # the share of the whole recipe's
+    reader_start: Path | None = None  # a folder with a reader to go on from; None: a new one
     source: Callable[[], Source] | None = None  # picklable; None: the mix of the data folder
 
     @property
@@ -167,8 +145,6 @@ class TrainingSettings:
                 self.worth,
                 conversations=part(self.worth.conversations),
                 asked=part(self.worth.asked),
-                cases=part(self.worth.cases),
-                others=part(self.worth.others),
             ),
             tree=replace(self.tree, questions=part(self.tree.questions)),
             examples=self.examples * scale,

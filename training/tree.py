@@ -1,80 +1,106 @@
-"""Calibrate what is drafted, by tree, prefill head and tagger: acceptance on dev plans, cost on this machine."""
+"""Calibrate what the heads draft beside the reader: acceptance on dev plans, cost on this machine.
+
+For every position of the model's greedy plans we note at which rank, among the tokens that the grammar allows there,
+each head saw the token that came. A node is accepted where its ranks are a prefix of those, so counting prefixes gives
+every node's acceptance; the most accepted nodes form the best tree of each size (a parent is never rarer than its
+child; Sequoia, Chen et al., 2024, with measured instead of assumed acceptance). The size is chosen by measuring.
+"""
 
 import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from service.decoding.statistics import Generation
+from service.decoding.linear import LmHead
+from service.decoding.medusa import MedusaHeads
 from service.decoding.tree import MedusaTree
 from service.planner.question import Question
-from training.acceptance import Acceptance, plan_acceptance
 from training.positions import sample_questions
 from training.settings import TrainingSettings, TreeSettings
-from training.tuned import TunedModel
+from training.tuned import GreedyPlan, TunedModel
+
+_MAX_RANK = 10  # NxDI's on-device sampling keeps ten candidates a node
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """How often each path of ranks was right, over `starts` positions where a step could have begun."""
+
+    paths: Counter[tuple[int, ...]]
+    starts: int
+
+    def add(self, other: "Acceptance") -> "Acceptance":
+        return Acceptance(self.paths + other.paths, self.starts + other.starts)
+
+    def best_tree(self, nodes: int) -> list[list[int]]:
+        """Return the `nodes` most accepted paths, in NxDI's list format: shorter first, then by rank."""
+        chosen = sorted(self.paths, key=lambda path: (-self.paths[path], len(path), path))[:nodes]
+        return [list(path) for path in sorted(chosen, key=lambda path: (len(path), path))]
+
+
+def plan_acceptance(heads: MedusaHeads, lm_head: LmHead, plan: GreedyPlan) -> Acceptance:
+    """Count one plan's rank paths: head i on the state that wrote token p predicts token p + 1 + i."""
+    tokens, legal = plan.tokens, plan.legal
+    paths: Counter[tuple[int, ...]] = Counter()
+    starts = 0
+    for position in range(len(tokens) - 1):
+        if legal[position] is None:
+            continue  # a step begins only where a decision was made
+        starts += 1
+        scores = heads.scores(lm_head, plan.hidden[position])
+        path: tuple[int, ...] = ()
+        for head, target in enumerate(range(position + 1, min(position + 1 + heads.num_heads, len(tokens)))):
+            choices = legal[target]
+            if choices is None:
+                continue
+            rank = _rank(scores.of(head, choices), choices, tokens[target])
+            if rank >= _MAX_RANK:
+                break
+            path = (*path, rank)
+            paths[path] += 1
+    return Acceptance(paths, starts)
+
+
+def _rank(scores: NDArray[np.float32], legal: NDArray[np.int64], token: int) -> int:
+    """Return how many legal tokens score higher than the actual one."""
+    return int((scores > scores[np.searchsorted(legal, token)]).sum())
+
 
 _ABOUT_AS_FAST = 1.02
 _MOST_DEPTH = 16  # more than any number of heads for which a tree is grown
 
 
 def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
-    """Write medusa_tree.json (NxDI's list format) and drafting.json, and the reasons into the work folder.
-
-    Prefill head and tagger, where the model has one, get their fastest `p_min`, each beside the others as it is served.
-    """
+    """Write medusa_tree.json (NxDI's list format) and drafting.json, and the reasons into the work folder."""
     torch.set_num_threads(1)  # as a replica has
     model = TunedModel(model_dir, settings.cache)
-    if model.prefill_head is None:
-        raise ValueError("the model folder has no prefill head to calibrate")
     questions = sample_questions(settings.open_source().dev(), settings.tree.questions, settings.seed)
     measured = questions[:: settings.tree.measured_share]
     acceptance, plans = observe(model, questions)
     table = measure_shapes(model, shapes(acceptance, settings.tree), measured)
     chosen = choose(table)
     tree = acceptance.best_tree(chosen.shape.nodes)
-    shape = MedusaTree.from_choices(tree, _MOST_DEPTH, chosen.shape.p_min)
     report: dict[str, Any] = {
         "questions": plans,
         "shapes": [{**asdict(row.shape), "milliseconds": row.milliseconds, "forwards": row.forwards} for row in table],
         "tree": tree,
         "p_min": chosen.shape.p_min,
-        "prefill_draft": [],
     }
-    report |= _calibrate_guesses(model, model_dir, shape, settings, measured)
-    drafting = {name: report[name] for name in ("prefill_draft", "p_min")}
+    drafting = {"p_min": chosen.shape.p_min}
     (model_dir / "medusa_tree.json").write_text(json.dumps(tree) + "\n", encoding="utf-8")
     (model_dir / "drafting.json").write_text(json.dumps(drafting) + "\n", encoding="utf-8")
     (settings.work / "tree_calibration.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     print(
         f"tree: {chosen.shape}, {chosen.forwards} forwards and {chosen.milliseconds} ms a plan; {drafting}", flush=True
     )
-
-
-def _calibrate_guesses(
-    model: TunedModel, model_dir: Path, tree: MedusaTree, settings: TrainingSettings, questions: list[Question]
-) -> dict[str, Any]:
-    """Choose the `p_min` of the prefill head, then of the tagger beside it; return them and the times."""
-    times = measure_prefill_head(model, tree, settings.prefill_head.p_mins, questions)
-    found = _fastest(model_dir, "prefill_head", times)
-    if model.prompt_tagger is None:
-        return found
-    times = measure_tagger(model, tree, found["prefill_head_p_min"], settings.prompt_tagger.p_mins, questions)
-    return found | _fastest(model_dir, "prompt_tagger", times)
-
-
-def _fastest(model_dir: Path, part: str, milliseconds: dict[float, float]) -> dict[str, Any]:
-    """Write the fastest `p_min` into a part's card; return it and the times."""
-    path = model_dir / f"{part}.json"
-    card = json.loads(path.read_text(encoding="utf-8"))
-    card["p_min"] = min(milliseconds, key=milliseconds.__getitem__)
-    path.write_text(json.dumps(card) + "\n", encoding="utf-8")
-    return {f"{part}_ms": milliseconds, f"{part}_p_min": card["p_min"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +146,7 @@ def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions:
         for _ in range(2):
             for shape, tree in trees.items():
                 started = time.perf_counter()
-                generation = model.medusa(question, tree, tagger=model.prompt_tagger)
+                generation = model.medusa(question, tree)
                 best[shape] = min(best[shape], time.perf_counter() - started)
                 forwards[shape] += generation.statistics.forwards
         for shape, fastest in best.items():
@@ -130,48 +156,6 @@ def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions:
         Measured(shape, round(seconds[shape] / count * 1000, 2), round(forwards[shape] / 2 / count, 3))
         for shape in trees
     ]
-
-
-def measure_prefill_head(
-    model: TunedModel, tree: MedusaTree, least: Sequence[float], questions: list[Question]
-) -> dict[float, float]:
-    """Return the mean milliseconds of a plan for each `p_min` of the prefill head."""
-
-    def plan(question: Question, probability: float) -> Generation:
-        return model.medusa(question, tree, model.prefill_draft(question, probability), model.prompt_tagger)
-
-    return _milliseconds(plan, least, questions)
-
-
-def measure_tagger(
-    model: TunedModel, tree: MedusaTree, prefill: float, least: Sequence[float], questions: list[Question]
-) -> dict[float, float]:
-    """Return the mean milliseconds of a plan for each `p_min` of the tagger; `prefill` is the prefill head's."""
-    tagger = model.prompt_tagger
-    if tagger is None:
-        raise ValueError("the model folder has no prompt tagger to calibrate")
-
-    def plan(question: Question, probability: float) -> Generation:
-        return model.medusa(question, tree, model.prefill_draft(question, prefill), tagger.at_least(probability))
-
-    return _milliseconds(plan, least, questions)
-
-
-def _milliseconds(
-    plan: Callable[[Question, float], Generation], least: Sequence[float], questions: list[Question]
-) -> dict[float, float]:
-    """Time each question with every probability, in turns; keep the faster of two."""
-    seconds = dict.fromkeys(least, 0.0)
-    for question in questions:
-        best = dict.fromkeys(least, math.inf)
-        for _ in range(2):
-            for probability in least:
-                started = time.perf_counter()
-                plan(question, probability)
-                best[probability] = min(best[probability], time.perf_counter() - started)
-        for probability, fastest in best.items():
-            seconds[probability] += fastest
-    return {probability: round(spent / len(questions) * 1000, 2) for probability, spent in seconds.items()}
 
 
 def observe(model: TunedModel, questions: list[Question]) -> tuple[Acceptance, int]:

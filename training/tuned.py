@@ -1,31 +1,47 @@
 """The tuned model for training: greedy plans together with the hidden states that produced them."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.multiprocessing.spawn import spawn
 
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
 from service.decoding.generation import generate
-from service.decoding.heads import MedusaHeads
-from service.decoding.medusa import MedusaProposer
-from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
-from service.decoding.prompt_tags import PromptTagger, PromptTagsProposer
-from service.decoding.proposer import NO_PROPOSER, Proposer
+from service.decoding.medusa import MedusaHeads, MedusaProposer
+from service.decoding.proposer import NO_PROPOSER, PredictionProposer
 from service.decoding.statistics import Generation
 from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
-from service.engines.torch.forward import build_forward, kept_dtype
+from service.engines.text_model import tokens_of_words
+from service.engines.torch_engine import build_forward, kept_dtype
+from service.engines.worker.process import die_with_parent
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.reader.reading import Reader
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import MAX_PROMPT_TOKENS, Precision
 from service.weights.model_folder import load_model
+
+_spawn: Callable[..., object] = spawn
+
+
+def run_processes(work: Callable[..., None], count: int, *arguments: Any) -> None:
+    """Call `work(rank, count, *arguments)` in `count` processes and wait; the first exception is raised here."""
+    _spawn(_run_one, (work, count, arguments), nprocs=count)
+
+
+def _run_one(rank: int, work: Callable[..., None], count: int, arguments: tuple[Any, ...]) -> None:
+    die_with_parent(os.getppid())
+    torch.set_num_threads(1)
+    work(rank, count, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +64,10 @@ class TunedModel:
 
     def __init__(self, model_dir: Path, cache_dir: Path, precision: Precision = "auto") -> None:
         loaded = load_model(model_dir, cache_dir, kept_dtype(precision))
-        self.llama = build_forward(loaded, precision, cache_dir)
-        self.prefill_head = loaded.prefill_head
-        self.prompt_tagger = loaded.prompt_tagger
+        self.llama = build_forward(loaded, precision)
         self.heads: MedusaHeads | None = loaded.heads.with_products(self.llama.linear) if loaded.heads else None
         self.vocabulary = Vocabulary.load(model_dir)
+        self.reader = Reader.of_model(model_dir)
         self._tokenizer = loaded.tokenizer
         self._bos = loaded.bos_token_id
         self._max_tokens = loaded.max_tokens
@@ -81,37 +96,15 @@ class TunedModel:
         """Return the tokens of a prompt's text, with the one that begins a sequence."""
         return [self._bos, *self.tokens(prompt)]
 
-    def probability(self, plan: GreedyPlan, position: int, token: int | None = None) -> float:
-        """Return the probability of a token, or of the plan's own, among the legal ones at a position of the plan."""
-        wanted, legal = plan.tokens[position] if token is None else token, plan.legal[position]
-        if legal is None:
-            return float(wanted == plan.tokens[position])
-        logits = self.llama.logits(plan.hidden[position, None], torch.from_numpy(legal))[0]
-        return float(logits.softmax(-1)[torch.from_numpy(legal == wanted)].sum())
-
-    def prefill_draft(self, question: Question, p_min: float) -> PrefillDraft:
-        """Return the prefill head's draft for the prompt. Raises ValueError where there is no such head."""
-        if self.prefill_head is None:
-            raise ValueError("the model folder has no prefill head")
-        head = self.prefill_head.at_least(p_min)
-        return head.guess(self.prompt(question), self.llama.embed, self._compiler.continues_word)
-
-    def medusa(
-        self,
-        question: Question,
-        tree: MedusaTree,
-        prefill_draft: PrefillDraft = NO_PREFILL_DRAFT,
-        tagger: PromptTagger | None = None,
-    ) -> Generation:
+    def medusa(self, question: Question, tree: MedusaTree) -> Generation:
         """Decode the plan as the service does. Raises ValueError where there are no heads."""
         if self.heads is None:
             raise ValueError("the model folder has no Medusa heads")
         target = LlamaTarget(self.llama, self._cache, self.heads)
-        prompt, constraint = self.prompt(question), self.constraint(question)
-        later: Proposer = MedusaProposer(target, tree)
-        if tagger is not None:
-            later = PromptTagsProposer(prompt, tagger, target.prompt_states, later)
-        return generate(target, PrefillProposer(prefill_draft, later), prompt, constraint, max_tokens=self._max_tokens)
+        words = () if self.reader is None else self.reader.read(question, self.vocabulary).words
+        foretold = tokens_of_words(words, self._tokenizer)
+        proposer = PredictionProposer(foretold, MedusaProposer(target, tree), self.llama.row_cost)
+        return generate(target, proposer, self.prompt(question), self.constraint(question), max_tokens=self._max_tokens)
 
     def greedy(self, question: Question) -> GreedyPlan | None:
         """Return the greedy plan; None where it does not end, or the prompt is too long."""

@@ -1,4 +1,4 @@
-"""Write the word list of the service's spelling and rules: `python -m training.words` (`--check`: is it up to date?).
+"""Write the word list of the service's spelling: `python -m training.words` (`--check`: is it up to date?).
 
 Words of products come from our own products and queries, with their counts; ordinary English words, which are never
 corrected, from the base model's tokenizer, where each frequent word is a token, and from data/english.txt.
@@ -17,7 +17,6 @@ from training.data.written import labelled_queries, product_names
 
 _DATA = Path(__file__).parent / "data"
 _WORD = re.compile(r"[a-z]{2,20}")
-_AND = re.compile(r"\b([a-z]+) (?:and|&|n) ([a-z]+)")
 _LEAST_COUNT = 2  # of a word that a correction may give
 _LEAST_LETTERS = 4
 _MOST_SLIPS = 3  # a word that stands more often is no typo
@@ -80,7 +79,6 @@ def word_list(tokenizer: Path) -> str:
         (
             _HEADER, "[products]", *map(seen.line, products),
             "[known]", *textwrap.wrap(" ".join(sorted(known)), 118),
-            "[joined]", *textwrap.wrap(" ".join(sorted(_joined())), 118),
             "[slips]", *sorted(f"{wrong} {right}" for wrong, right in slips.items()), "",
         )
     )  # fmt: skip
@@ -95,14 +93,6 @@ def _lines(name: str) -> list[str]:
     """Return the lines of a list of ours that are neither empty nor comments."""
     lines = (_DATA / name).read_text(encoding="utf-8").splitlines()
     return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-
-
-def _joined() -> set[str]:
-    """Return the pairs around "and" in names of products and in our queries for one thing: "salt and pepper"."""
-    texts = [name.lower() for name, _ in product_names()]
-    texts += [" ".join(query.text.words) for query in labelled_queries()]
-    pairs = {pair for line in _lines("pairs.txt") for pair in line.split()}
-    return pairs | {f"{first}+{second}" for text in texts for first, second in _AND.findall(text)}
 
 
 def _seen() -> _Seen:

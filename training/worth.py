@@ -1,136 +1,128 @@
-"""Learn when the model's plan is better than the rules': `python -m training.worth --work WORK --model MODEL`.
+"""Bound what the reader may plan by choice: `python -m training.worth --work WORK --model MODEL`.
 
-Questions are planned both ways. Cases of our own (`data/worth_cases.jsonl`: writers who had read the contract of plans
-alone) say of each plan whether it passes, and the labels of the questions that the model learnt from what they know of
-it. From what rules read in a question a network learns whether the model alone gets it right (`worth_network.py`).
-What rules may plan by choice is then bounded on questions that it has not learnt from (`worth_bound.py`). The same
-seed gives the same bytes.
+Questions that neither reader nor model has learnt from are planned by both, and their labels say who is right. The
+questions of which the reader is surest are its own (`Reading.worth`), as many as lose next to nothing.
 """
 
 import argparse
+import itertools
 import json
+import math
 import random
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-from service.engines.torch.engine import load
+from service.engines.torch_engine import load
 from service.planner.completion import plan_from_draft, plan_from_text
-from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.reader.reading import CARD, Bound, Choices, Reader, write_card
 from service.planner.vocabulary import Vocabulary, shipped_vocabulary
-from service.planner.worth.differing import differ
-from service.planner.worth.features import NAMES, Reading, numbers
-from service.planner.worth.scorer import Bound, Scorer, Worth
 from service.settings import Settings
-from training.data import asked, conversations
-from training.data.cases import WORTH_CASES, Case, checker, passes, read_cases
+from service.weights.seal import seal_again
+from training.data import conversations
 from training.data.examples import Example
-from training.data.rows import Split
-from training.processes import run_processes
+from training.data.written import asked_examples
+from training.export import RECORD, sha256
 from training.settings import WorthSettings
-from training.worth_bound import FEWEST, LOST, RISK, Compared, calibrated, write
-from training.worth_network import learn
+from training.tuned import run_processes
 
-OWN_WEIGHT = 0.1  # of a question that the model has learnt from, beside a case: the model knows it too well
 Texts = dict[str, str | None]  # what the model writes, by the lines of the conversation
-Judged = Example | Case
+LOST, RISK = 0.01, 0.1  # what the bound promises
+STEPS = 100  # of more and more questions by the reader, each tested until one fails
+SEED = 7
+_MOST_BET = 0.75  # of what it takes to be ruined by one question
+_GROUPS = 10  # of questions by worth, each with its share of texts that differ
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="keeps the model's plans of the questions")
-    parser.add_argument("--model", type=Path, required=True, help="model folder that gets worth.json")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="beside which the cases' check lies")
+    parser.add_argument("--model", type=Path, required=True, help="model folder whose reader.json gets the bound")
     parser.add_argument("--processes", type=int, default=Settings().replica_count, help="one core each")
     given = parser.parse_args()
-    learn_worth(given.model, Settings().cache_dir, given.data, given.work, given.processes, WorthSettings())
+    bound_reader(given.model, Settings().cache_dir, given.work, given.processes, WorthSettings())
 
 
-def learn_worth(model: Path, cache: Path, data: Path, work: Path, processes: int, settings: WorthSettings) -> None:
-    """Write the worth of questions into a model folder, with a bound from held-out sentences of ours.
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A question read by model and reader: its worth, who was right, whether the texts differ, and the model's work."""
 
-    `data` is the folder of public data, beside which lies the program that says what assertions of cases mean.
+    worth: float
+    by_model: bool
+    by_reader: bool
+    differs: bool
+    work: float = 1.0  # in any unit: seconds where they were measured, else the words that it read and wrote
+
+    @property
+    def loss(self) -> int:
+        """What the reader's plan loses: 1, 0, or -1 where it has what the model's plan has not."""
+        return int(self.by_model) - int(self.by_reader)
+
+
+def bound_reader(model: Path, cache: Path, work: Path, processes: int, settings: WorthSettings) -> None:
+    """Write into a model folder what its reader may plan, by questions of ours that nothing was trained on."""
+    write(bounded(Reader.load(model).choices, compared(questions(settings), model, cache, work, processes)), model)
+
+
+def rebound(model: Path, rows: Sequence[Example], cache: Path, work: Path, processes: int) -> str:
+    """Bound it by rows that nothing has learnt from; return what came of it, as a sentence.
+
+    Too few rows bound nothing, and change nothing. A row counts if it says what a plan is for.
     """
-    before = Scorer.load(settings.start) if settings.start else None
-    vocabulary = Vocabulary.load(model)
-
-    def compared(judged: Sequence[Judged], check: Path | None = None) -> list[Compared]:
-        texts = model_texts([one_of(one) for one in judged], model, cache, work, processes)
-        return compare(judged, texts, vocabulary, check)
-
-    if before is not None:
-        learnt = before.worth
-    else:
-        others = [one.question() for one in (*turns("train"), *asked.examples("train"))]
-        learnt = fit(
-            compared(*_cases(data, settings.cases)),
-            compared(questions("train", settings)),
-            [numbers(Reading(Conversation(other), vocabulary)) for other in others[: settings.others]],
-        )
-    write(calibrated(learnt, compared(questions("dev", settings))), model)
-
-
-def _cases(data: Path, most: int) -> tuple[list[Case], Path]:
-    """Return the cases, and the program that says what their assertions mean; without it there are none."""
-    check = data.parent / "behaviour" / "check.py"
-    if not check.is_file():
-        print(f"{check} is not there: the worth of questions is learnt without {WORTH_CASES.name}", flush=True)
-        return [], check
-    cases = read_cases(WORTH_CASES)
-    return random.Random(3).sample(cases, min(len(cases), most)), check
-
-
-def recalibrate(model: Path, rows: Sequence[Example], cache: Path, work: Path, processes: int) -> str:
-    """Bound what rules may plan by rows that the model has not learnt from; return what came of it, as a sentence.
-
-    The network stays: what it learnt from says which questions rules read badly, and the rows say how often that costs
-    this shop a better plan. Too few rows bound nothing, and change nothing. A row counts if it says what a plan is for.
-    """
-    scorer = Scorer.load(model)
     telling = [row for row in rows if row.knows_intent or row.knows_facets]
-    if scorer is None or len(telling) < FEWEST:
+    if len(telling) < FEWEST:
         return (
-            f"{len(telling)} held-out rows are too few to say what rules may plan by choice ({FEWEST} with an intent "
-            "or facets would be the fewest): what our own questions say stays."
+            f"{len(telling)} held-out rows are too few to say what the reader may plan by choice ({FEWEST} with an "
+            "intent or facets would be the fewest): what our own questions say stays."
         )
-    compared = compare(
-        telling,
-        model_texts([one_of(row) for row in telling], model, cache, work, processes),
-        Vocabulary.load(model),
-    )
-    worth = calibrated(scorer.worth, compared)
-    write(worth, model)
+    choices = bounded(Reader.load(model).choices, compared(telling, model, cache, work, processes))
+    write(choices, model)
+    assert choices.bound is not None
     return (
-        f"With routing `always` rules may plan {worth.bound.by_rule:.0%} of questions like your {len(telling)} "
-        f"held-out rows, and with {1 - RISK:.0%} confidence {LOST:.0%} fewer of them at most are planned well."
+        f"With routing `always` the reader may plan {choices.bound.by_reader:.0%} of questions like your "
+        f"{len(telling)} held-out rows, and with {1 - RISK:.0%} confidence {LOST:.0%} fewer of them at most are "
+        "planned well."
     )
 
 
-def turns(split: Split) -> list[Example]:
-    """Return every turn of the conversations that writers labelled."""
-    return list(chain.from_iterable(conversations.examples(split)))
-
-
-def questions(split: Split, settings: WorthSettings) -> list[Example]:
+def questions(settings: WorthSettings) -> list[Example]:
     """Draw questions of ours: turns of conversations, and sentences whose intent alone is known."""
+    turns = list(chain.from_iterable(conversations.examples("dev")))
     found: list[Example] = []
-    for examples, most, seed in (
-        (turns(split), settings.conversations, 1),
-        (asked.examples(split), settings.asked, 2),
-    ):
+    for examples, most, seed in ((turns, settings.conversations, 1), (asked_examples("dev"), settings.asked, 2)):
         found += random.Random(seed).sample(examples, min(len(examples), most))
     return found
 
 
-def one_of(judged: Judged) -> Question:
-    """Return the question of an example or of a case."""
-    return judged.question if isinstance(judged, Case) else judged.question()
+def compared(examples: Sequence[Example], model: Path, cache: Path, work: Path, processes: int) -> list[Compared]:
+    """Plan each question both ways; a question whose text is no whole plan has no plan by the model."""
+    texts = model_texts([example.question() for example in examples], model, cache, work, processes)
+    reader, vocabulary = Reader.load(model), Vocabulary.load(model)
+    found = []
+    for example in examples:
+        question = example.question()
+        reading, text = reader.read(question, vocabulary), texts[_key(question)]
+        try:
+            by_model = None if text is None else plan_from_text(text, question, vocabulary)
+        except PlanTextError:
+            by_model = None
+        by_reader = plan_from_draft(reading.draft, question, vocabulary)
+        found.append(
+            Compared(
+                reading.worth,
+                by_model is not None and is_right(by_model, example),
+                is_right(by_reader, example),
+                (text or "").split() != [word for word, _ in reading.words],
+                len(question.words) + len((text or "").split()),
+            )
+        )
+    return found
 
 
 def model_texts(asked_for: Sequence[Question], model: Path, cache: Path, work: Path, processes: int) -> Texts:
@@ -161,34 +153,6 @@ def _read_texts(work: Path) -> Texts:
 
 def _key(question: Question) -> str:
     return "\n".join((question.locale, *question.utterances))
-
-
-def compare(
-    judged: Sequence[Judged], texts: Texts, vocabulary: Vocabulary, check: Path | None = None
-) -> list[Compared]:
-    """Plan each question both ways; a question whose text is no whole plan has no plan by the model.
-
-    `check` says what assertions of cases mean. Raises FileNotFoundError where cases are given and it is not there.
-    """
-    holds = checker(check) if check is not None and judged else None
-    found = []
-    for one in judged:
-        question = one_of(one)
-        conversation, text = Conversation(question), texts[_key(question)]
-        try:
-            by_model = None if text is None else plan_from_text(text, question, vocabulary)
-        except PlanTextError:
-            by_model = None
-        by_rule = plan_by_rule(conversation, vocabulary)
-        if isinstance(one, Case):
-            assert holds is not None
-            right = passes(by_model, one, holds), passes(by_rule, one, holds)
-        else:
-            right = by_model is not None and is_right(by_model, one), is_right(by_rule, one)
-        differs = by_model is not None and differ(by_model, by_rule)
-        work = len(question.words) + len((text or "").split())
-        found.append(Compared(numbers(Reading(conversation, vocabulary)), *right, differs=differs, work=work))
-    return found
 
 
 def is_right(plan: Plan, example: Example) -> bool:
@@ -230,21 +194,73 @@ def _words(texts: Iterable[str]) -> set[str]:
     return {word for text in texts for word in text.lower().split()}
 
 
-def fit(cases: Sequence[Compared], own: Sequence[Compared] = (), others: Sequence[tuple[int, ...]] = ()) -> Worth:
-    """Learn the network; nothing is bounded yet.
+def is_bounded(losses: Sequence[int], lost: float, risk: float) -> bool:
+    """Tell whether losses, each from -1 to 1, say that their mean is `lost` at most, but for `risk`.
 
-    From `cases`, from `own` questions, which the model has learnt from and which count less, and from the numbers of
-    `others`, of which nothing is known but what trees that learnt from the first two answer for them.
+    Somebody bets against a larger mean, question by question, on how losses have spread so far; who multiplies the
+    stake by 1 / risk at any time is believed (Waudby-Smith and Ramdas, 2023, doi:10.1093/jrsssb/qkad009).
     """
-    known = [*cases, *own]
-    weights = [1.0] * len(cases) + [OWN_WEIGHT] * len(own)
-    rows, lost = [one.numbers for one in known], [one.lost for one in known]
-    return Worth(
-        numbers=NAMES,
-        network=learn(rows, lost, weights, others),
-        bound=Bound(worth=0, lost=LOST, risk=RISK, questions=0, by_rule=0),
-        differs=(),
+    stake, total, square = 1.0, 0.0, 0.25
+    for count, loss in enumerate(losses, 1):
+        spread = square / count
+        bet = min(math.sqrt(2 * math.log(1 / risk) / (len(losses) * spread)), _MOST_BET / (1 - lost))
+        stake *= 1 + bet * (lost - loss)
+        if stake >= 1 / risk:
+            return True
+        total += loss
+        square += (loss - total / (count + 1)) ** 2
+    return False
+
+
+# Questions: with fewer the bound allows nothing, whatever they say.
+FEWEST = next(n for n in itertools.count(1) if is_bounded([0] * n, LOST, RISK))
+
+
+def bounded(choices: Choices, found: Sequence[Compared], lost: float = LOST, risk: float = RISK) -> Choices:
+    """Return a reader's card with the most that it may plan while at most the share `lost` is lost, but for `risk`.
+
+    Learn then Test with a fixed sequence: more and more questions by the reader, the least worth first, until a test
+    can no longer reject that more is lost: questions that the model alone plans well, less those that the reader alone
+    does. None of the questions may be one learnt from.
+    """
+    ranked = sorted(found, key=lambda one: one.worth)
+    by_chance = random.Random(SEED).sample(found, len(found))  # a bet must not know what comes next
+    most = 0.0
+    for step in range(1, STEPS):
+        least = ranked[len(ranked) * step // STEPS].worth if ranked else 0.0
+        if not is_bounded([one.loss if one.worth < least else 0 for one in by_chance], lost, risk):
+            break
+        most = least
+    most = math.floor(most * 1e6) / 1e6  # rounded up, it might allow questions that no test has seen, even all of them
+    spared = [one.work for one in found if one.worth < most]
+    bound = Bound(
+        worth=most,
+        lost=lost,
+        risk=risk,
+        questions=len(found),
+        by_reader=round(len(spared) / max(len(found), 1), 4),
+        work=round(1 - sum(spared) / max(sum(one.work for one in found), 1e-9), 4),
     )
+    return choices.model_copy(update={"bound": bound, "differs": _differing(ranked)})
+
+
+def _differing(ranked: Sequence[Compared]) -> tuple[tuple[float, float], ...]:
+    """Return (worth at most, share of texts that differ) of equally large groups, the last up to 1."""
+    ends = [round(len(ranked) * (group + 1) / _GROUPS) for group in range(_GROUPS)]
+    groups = [ranked[start:end] for start, end in pairwise([0, *ends]) if end > start]
+    most = [round(group[-1].worth, 6) for group in groups[:-1]] + [1.0]
+    shares = [round(sum(one.differs for one in group) / len(group), 4) for group in groups]
+    return tuple(zip(most, shares, strict=True)) if ranked else ()
+
+
+def write(choices: Choices, model: Path) -> None:
+    """Write reader.json, and its digest into the folder's record of parts and its seal, where it has them."""
+    write_card(choices, model)
+    record = model / RECORD
+    if record.is_file() and CARD in (made := json.loads(record.read_text(encoding="utf-8")))["parts"]:
+        made["parts"][CARD] = sha256(model / CARD)
+        record.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    seal_again(model)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ cp --recursive "$home/model" "$home/release/model"
 arguments=(--build-arg "BASE=$base" --build-arg MODEL=model)
 # Neuron's containers are for x86 alone: elsewhere the base is a Python, and the service brings its own torch.
 if [[ $(uname -m) == aarch64 ]]; then
-  arguments+=(--build-arg REQUIREMENTS=requirements/service.txt --build-arg TORCH=requirements/torch.txt
+  arguments+=(--build-arg REQUIREMENTS=service --build-arg TORCH=torch
     --build-arg REPLICA= --build-arg TRITON=)
 fi
 DOCKER_BUILDKIT=1 docker build --pull=false --file "$home/release/service/Dockerfile" --tag "$image" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Refuses an image that lacks a program which host scripts and units call: at boot, it would be found out by a fleet.
 # `check-programs.sh CHIPS`, where cpu alone needs nothing of Neuron's.
-# Not run in a real account yet; tests/ami/test_programs.py runs it, and holds this list to what scripts and units call.
+# Not run in a real account yet; tests/ami/test_bake.py runs it, and holds this list to what scripts and units call.
 set -euo pipefail
 
 chips=${1:?usage: check-programs.sh CHIPS}

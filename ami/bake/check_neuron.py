@@ -3,7 +3,7 @@
 
 `check_neuron.py SDK CONTAINER`. The AMIs that AWS calls "latest" carry the newest driver, and a driver of SDK 2.31
 refuses the runtime of SDK 2.28: nrt_init() fails at the first request, on a fleet instead of on the bench. Python's
-standard library alone. Not run on hardware; tests/ami/test_check_neuron.py runs it with programs of its own.
+standard library alone. Not run on hardware; tests/ami/test_bake.py runs it with programs of its own.
 """
 
 import json

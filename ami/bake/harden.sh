@@ -2,7 +2,7 @@
 # Hardening after the CIS benchmark for Ubuntu, as far as it leaves Neuron, Docker and Session Manager at work.
 # Left as they are, on purpose: loadable modules (the driver is one), squashfs (the SSM agent is a snap), IP forwarding
 # (Docker's), user namespaces. `harden.sh CHIPS`, where cpu alone has no Neuron driver. Not run on hardware;
-# tests/ami/test_harden.py runs it on a folder.
+# tests/ami/test_bake.py runs it on a folder.
 set -euo pipefail
 
 chips=${1:?usage: harden.sh CHIPS}
@@ -14,7 +14,7 @@ write() { # path mode, contents on standard input
   chmod "$2" "$root$1"
 }
 
-# Whoever may open a Neuron device may read the host's memory (AWS Neuron, Security Disclosures).
+# A process that may open a Neuron device may read the host's memory (AWS Neuron, Security Disclosures).
 devices() {
   if [[ $chips == cpu ]]; then return; fi
   getent group neuron >/dev/null || groupadd --system neuron

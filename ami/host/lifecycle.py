@@ -22,7 +22,7 @@ SERVING, WARMED, TERMINATED = {"InService"}, {"Warmed:Stopped", "Warmed:Running"
 PROOF = {"query": "nike running shoes under $100", "deadline_ms": 2000}
 MODELS_OWN = {"model", "cache"}  # A plan made by rules does not prove that the model works.
 UPTIME = Path("/proc/uptime")
-# Whichever of `ready` and `drain` sees first that this host is wanted in service writes this file: Auto Scaling may
+# The first of `ready` and `drain` to see that this host is wanted in service writes this file: Auto Scaling may
 # want it back before the other has looked. systemd keeps the folder until the next boot.
 SERVED = Path(os.environ.get("RUNTIME_DIRECTORY", "/run/peakplan")) / "in-service"
 

@@ -30,7 +30,7 @@ start_on_processor() { # a replica for each core: two threads of one core share 
   run_container "$cores"
 }
 
-# What a container may do. Neuron's own image asks for `aws`; whether its runtime needs that, `make neuron-day` finds out.
+# What a container may do. Neuron's own image asks for `aws`; whether its runtime needs that, `peakplan bench neuron-day` finds out.
 # Capabilities reach no other user than root, whom `aws` therefore takes, with the right to write what others own.
 rights() {
   case $1 in

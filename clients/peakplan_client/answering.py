@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from peakplan_client.calls import LEAST_DEADLINE_MS, NETWORK_SECONDS, Call, Send
-from peakplan_client.errors import PlannerError, UnavailableError, UnexpectedAnswerError
+from peakplan_client.calls import NETWORK_SECONDS, QuestionCall
+from peakplan_client.errors import UnavailableError, UnexpectedAnswerError
 from peakplan_client.plan import Answer
 
 ANSWER_TIMEOUT_SECONDS = 2.0
@@ -76,40 +76,20 @@ Event = Answer | Options | More | Done
 _EVENTS: dict[str, type[Event]] = {"plan": Answer, "options": Options, "more": More, "done": Done}
 
 
-class AnswerCall(Call[httpx.Response]):
+class AnswerCall(QuestionCall[httpx.Response]):
     """One question; its result is the response whose body is still to be read."""
+
+    _path, _seconds, _streams = "/answer", NETWORK_SECONDS + _SEARCH_SECONDS, True
 
     def __init__(
         self, ask_last_until: dict[httpx.URL, float], headers: Mapping[str, str], timeout: float, body: dict[str, Any]
     ) -> None:
         # Nothing unfolds into more than it is: a stream is read as it comes.
         streamed = {"accept": f"{_MEDIA_TYPE}, application/problem+json", "accept-encoding": "identity"}
-        super().__init__(ask_last_until, {**headers, **streamed}, timeout)
-        self._body = body
-        self._response: httpx.Response | None = None
-
-    @property
-    def end(self) -> float:
-        """When the call's time is up, on the monotonic clock."""
-        return self._end
-
-    def _send(self, endpoint: httpx.URL, left: float) -> Send | None:
-        deadline_ms = min(self._body["deadline_ms"], int(left * 1000))
-        if deadline_ms < LEAST_DEADLINE_MS:
-            return None
-        request = self._request(endpoint, "/answer", self._body | {"deadline_ms": deadline_ms})
-        until = time.monotonic() + deadline_ms / 1000 + NETWORK_SECONDS + _SEARCH_SECONDS
-        return Send(request, min(self._end, until), streams=True)
+        super().__init__(ask_last_until, {**headers, **streamed}, timeout, body)
 
     def _take(self, response: httpx.Response) -> None:
-        self._response = response
-
-    def _result(self) -> httpx.Response:
-        assert self._response is not None
-        return self._response
-
-    def _given_up(self, error: PlannerError) -> httpx.Response:
-        raise error
+        self._found = response
 
 
 class Events:
@@ -127,7 +107,7 @@ class Events:
         self._is_done = False
 
     def add(self, raw: bytes) -> Iterator[Event]:
-        """Yield the events that end with these bytes; those that a newer service adds are left out."""
+        """Yield the events that end with these bytes; skip events that only a newer service knows."""
         if time.monotonic() > self._end:
             raise UnavailableError(f"{self._url} does not end its answer in time.")
         self._read += len(raw)

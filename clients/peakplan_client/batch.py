@@ -69,7 +69,7 @@ def batches(requests: Iterable[Question | str]) -> Iterator[list[dict[str, Any]]
 
 
 class PlansCall(Call[list[Planned]]):
-    """A batch. What there was no room for is sent again while there is time; everything else is kept."""
+    """A batch. Questions that the service had no room for are sent again while time is left; other results are kept."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class PlansCall(Call[list[Planned]]):
         cut = [body | {"deadline_ms": deadline} for body, deadline in zip(bodies, deadlines, strict=True)]
         longest = max((deadline for deadline in deadlines if isinstance(deadline, int)), default=left_ms)
         request = self._request(endpoint, "/plans", {"requests": cut})
-        return Send(request, min(self._end, time.monotonic() + longest / 1000 + _NETWORK_SECONDS))
+        return Send(request, min(self.end, time.monotonic() + longest / 1000 + _NETWORK_SECONDS))
 
     def _take(self, response: httpx.Response) -> PlannerError | None:
         again: PlannerError | None = None
@@ -122,7 +122,7 @@ class PlansCall(Call[list[Planned]]):
 
 
 def _deadline_ms(body: Mapping[str, Any], left_ms: int) -> Any:
-    """Return a question's deadline, or what is left; what is no number is for the service to complain of."""
+    """Return a question's deadline, at most the time left; the service rejects an invalid one, so it is passed on."""
     given = body.get("deadline_ms", _DEADLINE_MS)
     return min(given, left_ms) if isinstance(given, int) and given >= LEAST_DEADLINE_MS else given
 

@@ -1,11 +1,14 @@
 """What one call does: which requests are sent, how long it pauses between them, and what their answers mean.
 
 Whatever can be right another time (no connection, 429, 5xx) is tried again: first at the next endpoint, then after a
-pause, and never past the call's timeout. It knows no input or output: `client.py` drives it, with threads and without.
+pause, and never past the call's timeout. It opens no connection: `client.py` drives it, with threads and without.
 """
 
 import random
+import re
+import secrets
 import time
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,13 +55,13 @@ Steps = Generator[Send | Sleep, Outcome, T]
 
 
 class Call(ABC, Generic[T]):
-    """One call of a client; subclasses know what is asked and what an answer is."""
+    """One call of a client; subclasses define the request and read the answer."""
 
     def __init__(self, ask_last_until: dict[httpx.URL, float], headers: Mapping[str, str], timeout: float) -> None:
         """Take endpoints, each with when its cool-down ends: shared by all calls of a client."""
         self._ask_last_until = ask_last_until
         self._headers = headers
-        self._end = time.monotonic() + timeout
+        self.end = time.monotonic() + timeout  # when its time is up
         self._preferred: Collection[httpx.URL] = tuple(ask_last_until)
 
     def prefer(self, endpoints: Collection[httpx.URL]) -> Self:
@@ -90,7 +93,7 @@ class Call(ABC, Generic[T]):
             for endpoint in self._by_preference():
                 if time.monotonic() < ready_at[endpoint]:
                     continue
-                if (send := self._send(endpoint, self._end - time.monotonic())) is None:
+                if (send := self._send(endpoint, self.end - time.monotonic())) is None:
                     return self._given_up(error)
                 missing = self._what_is_missing((yield send), endpoint, send.request.url)
                 if missing is None:
@@ -98,7 +101,7 @@ class Call(ABC, Generic[T]):
                 error = missing
                 ready_at[endpoint] = time.monotonic() + (error.retry_after or 0)
             wait = max(pause * random.uniform(0.5, 1.5), min(ready_at.values()) - time.monotonic())
-            if time.monotonic() + wait + LEAST_DEADLINE_MS / 1000 >= self._end:
+            if time.monotonic() + wait + LEAST_DEADLINE_MS / 1000 >= self.end:
                 return self._given_up(error)
             yield Sleep(wait)
             pause *= 2
@@ -128,32 +131,39 @@ def urls(endpoints: str | Sequence[str]) -> list[httpx.URL]:
     return found
 
 
-class PlanCall(Call[Answer]):
-    """One question."""
+class QuestionCall(Call[T]):
+    """One question. Its answer may take `_seconds` beyond the deadline; who `_streams` reads the body."""
+
+    _path, _seconds, _streams = "/plan", NETWORK_SECONDS, False
 
     def __init__(
         self, ask_last_until: dict[httpx.URL, float], headers: Mapping[str, str], timeout: float, body: dict[str, Any]
     ) -> None:
         super().__init__(ask_last_until, headers, timeout)
         self._body = body
-        self._answer: Answer | None = None
+        self._found: T | None = None
 
     def _send(self, endpoint: httpx.URL, left: float) -> Send | None:
         deadline_ms = min(self._body["deadline_ms"], int(left * 1000))
         if deadline_ms < LEAST_DEADLINE_MS:
             return None
-        request = self._request(endpoint, "/plan", self._body | {"deadline_ms": deadline_ms})
-        return Send(request, min(self._end, time.monotonic() + deadline_ms / 1000 + NETWORK_SECONDS))
+        request = self._request(endpoint, self._path, self._body | {"deadline_ms": deadline_ms})
+        until = time.monotonic() + deadline_ms / 1000 + self._seconds
+        return Send(request, min(self.end, until), self._streams)
+
+    def _result(self) -> T:
+        assert self._found is not None
+        return self._found
+
+    def _given_up(self, error: PlannerError) -> T:
+        raise error
+
+
+class PlanCall(QuestionCall[Answer]):
+    """One question for its plan."""
 
     def _take(self, response: httpx.Response) -> None:
-        self._answer = read(Answer, response)
-
-    def _result(self) -> Answer:
-        assert self._answer is not None
-        return self._answer
-
-    def _given_up(self, error: PlannerError) -> Answer:
-        raise error
+        self._found = read(Answer, response)
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -209,3 +219,72 @@ def _retry_after(response: httpx.Response) -> float | None:
         return max(0.0, float(response.headers.get("retry-after", "")))
     except ValueError:
         return None
+
+
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+
+
+def trace_headers(traceparent: str | None = None, tracestate: str | None = None) -> dict[str, str]:
+    """Return the trace context to send: the given one, otherwise OpenTelemetry's current span, otherwise a new trace.
+
+    A malformed `traceparent` starts a new trace, as the specification asks, and is no error.
+    """
+    if traceparent and _TRACEPARENT.fullmatch(traceparent):
+        return {"traceparent": traceparent, **({"tracestate": tracestate} if tracestate else {})}
+    return _current() or {"traceparent": f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"}
+
+
+def _current() -> dict[str, str]:
+    try:
+        from opentelemetry import propagate
+    except ImportError:
+        return {}
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return {name: carrier[name] for name in ("traceparent", "tracestate") if name in carrier}
+
+
+ENCODINGS = "gzip, deflate"  # what is asked for, and read
+MOST_BYTES = 1 << 20
+_EITHER = zlib.MAX_WBITS | 32  # zlib finds out which of the two it is
+
+
+class Body:
+    """Collects what a server sends. A few bytes that would unfold into many are given up before they do."""
+
+    def __init__(self, headers: httpx.Headers, most_bytes: int) -> None:
+        """Raise httpx.DecodingError for an encoding that the request did not accept."""
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip", "deflate"):
+            raise httpx.DecodingError("the answer is in an encoding that was not asked for")
+        self._unfold = None if encoding == "identity" else zlib.decompressobj(_EITHER)
+        self._most_bytes = most_bytes
+        self._read = bytearray()
+
+    def add(self, raw: bytes) -> None:
+        """Take the next bytes of the network. Raises httpx.DecodingError, or httpx.ReadError past the limit."""
+        room = self._most_bytes - len(self._read) + 1
+        try:
+            self._read += raw[:room] if self._unfold is None else self._unfold.decompress(raw, room)
+        except zlib.error as error:
+            raise httpx.DecodingError(f"the answer is no {ENCODINGS}") from error
+        if len(self._read) > self._most_bytes:
+            raise httpx.ReadError(f"the answer has more than {self._most_bytes} bytes")
+
+    def whole(self) -> bytes:
+        return bytes(self._read)
+
+
+def read_body(response: httpx.Response, until: float) -> bytes:
+    """Return a streamed response's body, which has to end `until` then on the monotonic clock.
+
+    Raises httpx.RequestError.
+    """
+    if response.is_stream_consumed:  # the whole answer of a test's transport
+        return response.content
+    body = Body(response.headers, MOST_BYTES)
+    for chunk in response.iter_raw():
+        body.add(chunk)
+        if time.monotonic() > until:
+            raise httpx.ReadTimeout("the answer does not end")
+    return body.whole()

@@ -10,11 +10,22 @@ import httpx
 
 from peakplan_client.answering import ANSWER_TIMEOUT_SECONDS, AnswerCall, Event, Events
 from peakplan_client.batch import PLANS_TIMEOUT_SECONDS, Planned, PlansCall, Question, batches, newest
-from peakplan_client.body import ENCODINGS, MOST_BYTES, Body, read_body
-from peakplan_client.calls import LEAST_DEADLINE_MS, Outcome, PlanCall, Send, Sleep, Steps, urls
+from peakplan_client.calls import (
+    ENCODINGS,
+    LEAST_DEADLINE_MS,
+    MOST_BYTES,
+    Body,
+    Outcome,
+    PlanCall,
+    Send,
+    Sleep,
+    Steps,
+    read_body,
+    trace_headers,
+    urls,
+)
 from peakplan_client.experiments import Trial, is_unit
 from peakplan_client.plan import Answer
-from peakplan_client.tracing import trace_headers
 
 T = TypeVar("T")
 
@@ -24,7 +35,7 @@ _MOST_DEADLINE_MS = 2000  # of the service
 
 
 class CallOptions(TypedDict, total=False):
-    """What one call may have of its own.
+    """The optional arguments of one call.
 
     `deadline_ms` is the service's time for a plan, `timeout` that of the whole call in seconds; `traceparent` and
     `tracestate` are the W3C trace context to go on with. `shopper` is who the service's experiment is to count, by an
@@ -39,9 +50,27 @@ class CallOptions(TypedDict, total=False):
     shopper: str
 
 
+class ClientOptions(TypedDict, total=False):
+    """The optional arguments of a client.
+
+    `deadline_ms` and `timeout` are the defaults for calls that give none. With a `trial`, a call that names a
+    `shopper` goes to the endpoints of that shopper's arm.
+    """
+
+    token: str | None
+    deadline_ms: int
+    timeout: float
+    trial: Trial | None
+
+
 class _Base:
     def __init__(
-        self, endpoints: str | Sequence[str], token: str | None, deadline_ms: int, timeout: float, trial: Trial | None
+        self,
+        endpoints: str | Sequence[str],
+        token: str | None = None,
+        deadline_ms: int = DEADLINE_MS,
+        timeout: float = TIMEOUT_SECONDS,
+        trial: Trial | None = None,
     ) -> None:
         self._trial, self._usual = trial, urls(endpoints)
         self._of_arms = {arm: urls(given) for arm, given in trial.endpoints.items()} if trial else {}
@@ -95,17 +124,11 @@ class Client(_Base):
         self,
         endpoints: str | Sequence[str],
         *,
-        token: str | None = None,
-        deadline_ms: int = DEADLINE_MS,
-        timeout: float = TIMEOUT_SECONDS,
         transport: httpx.BaseTransport | None = None,
-        trial: Trial | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        """Take endpoints in order of preference; `deadline_ms` and `timeout` are those of calls without their own.
-
-        With a `trial`, whoever asks with `shopper` is asked for at the endpoints of their arm.
-        """
-        super().__init__(endpoints, token, deadline_ms, timeout, trial)
+        """Take endpoints in order of preference."""
+        super().__init__(endpoints, **options)
         self._http = httpx.Client(transport=transport)
 
     def plan(self, query: str, history: Sequence[str] = (), **options: Unpack[CallOptions]) -> Answer:
@@ -181,17 +204,11 @@ class AsyncClient(_Base):
         self,
         endpoints: str | Sequence[str],
         *,
-        token: str | None = None,
-        deadline_ms: int = DEADLINE_MS,
-        timeout: float = TIMEOUT_SECONDS,
         transport: httpx.AsyncBaseTransport | None = None,
-        trial: Trial | None = None,
+        **options: Unpack[ClientOptions],
     ) -> None:
-        """Take endpoints in order of preference; `deadline_ms` and `timeout` are those of calls without their own.
-
-        With a `trial`, whoever asks with `shopper` is asked for at the endpoints of their arm.
-        """
-        super().__init__(endpoints, token, deadline_ms, timeout, trial)
+        """Take endpoints in order of preference."""
+        super().__init__(endpoints, **options)
         self._http = httpx.AsyncClient(transport=transport)
 
     async def plan(self, query: str, history: Sequence[str] = (), **options: Unpack[CallOptions]) -> Answer:

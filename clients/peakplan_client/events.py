@@ -17,8 +17,7 @@ from typing import Any, Self
 
 import httpx
 
-from peakplan_client.body import ENCODINGS, read_body
-from peakplan_client.calls import urls
+from peakplan_client.calls import ENCODINGS, read_body, urls
 
 logger = logging.getLogger(__name__)
 

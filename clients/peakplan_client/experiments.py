@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def is_unit(shopper: str) -> bool:
-    """Tell whether the header `x-experiment-unit` can carry this id. Who has another one is in no arm of a service."""
+    """Tell whether the header `x-experiment-unit` can carry this id. A shopper with any other id is in no arm."""
     return _UNIT.fullmatch(shopper) is not None
 
 
@@ -74,7 +74,7 @@ class Interleaved(Generic[T]):
     teams: Sequence[str]
 
     def credit(self, chosen: Collection[T]) -> int:
-        """Return 1 where the shopper chose more of a's products, -1 where more of b's, 0 where as many."""
+        """Return 1 if the shopper chose more of a's products, -1 if more of b's, 0 if equally many."""
         teams = [team for product, team in zip(self.products, self.teams, strict=True) if product in chosen]
         difference = teams.count("a") - teams.count("b")
         return (difference > 0) - (difference < 0)
@@ -83,10 +83,10 @@ class Interleaved(Generic[T]):
 def interleave(a: Sequence[T], b: Sequence[T], *, length: int, seed: str) -> Interleaved[T]:
     """Draft one list from two, as two captains choose teams; the same `seed` (a plan's request_id) gives the same list.
 
-    Whoever has fewer products chooses next, a coin where both have as many. So both searches meet the same shopper at
-    the same moment, and a tenth of the traffic of two arms tells them apart. Source: Radlinski, Kurup and Joachims,
-    "How does clickthrough data reflect retrieval quality?", CIKM 2008 (team draft). What both begin with alike belongs
-    to nobody.
+    The list with fewer products chooses next; a coin decides a tie. So both searches meet the same shopper at the same
+    moment, and a tenth of the traffic of two arms tells them apart. Source: Radlinski, Kurup and Joachims, "How does
+    clickthrough data reflect retrieval quality?", CIKM 2008 (team draft). Products that begin both lists in the same
+    order belong to neither team.
     """
     coins, tossed = hashlib.sha256(seed.encode(errors="replace")).digest(), 0
     products: list[T] = []

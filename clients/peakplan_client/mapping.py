@@ -1,6 +1,6 @@
-"""The mapping file: which fields of a catalogue hold what a plan speaks of, and by what names.
+"""The mapping file: the catalogue's fields for each part of a plan, and the names of their values.
 
-docs/search.md explains every key with examples. What a file gets wrong is refused with file, key and what to do.
+docs/search.md explains every key with examples. An error in a file is refused with the file, the key and what to do.
 """
 
 import re

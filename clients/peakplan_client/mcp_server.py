@@ -35,7 +35,7 @@ History = Annotated[list[str] | None, Field(description="What they wrote before,
 
 
 class Planned(BaseModel):
-    """A plan; `degraded` where rules had to make it, for `reason`."""
+    """A plan; `degraded` where the small reader had to make it, for `reason`."""
 
     plan: Plan
     degraded: bool

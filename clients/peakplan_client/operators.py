@@ -45,7 +45,7 @@ def without_refused(plan: _Part, refused: tuple[str, ...]) -> _Part:
 
 
 def without_operators(plan: _Part, question: str) -> _Part:
-    """Return a plan, its parts too, that excludes what its question refuses as search engines read it."""
+    """Return the plan, and its parts, with exclusions for the question's search operators."""
     refused = read_operators(question).refused
     if not refused:
         return plan

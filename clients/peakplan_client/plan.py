@@ -60,7 +60,7 @@ class Plan(Part):
 
 
 class Answer(_Model):
-    """A plan and how it came about; `reason` says why rules made it, where they did (`degraded`)."""
+    """A plan and how it came about; `reason` says why the small reader made it, where it did (`degraded`)."""
 
     request_id: str
     plan: Plan

@@ -22,7 +22,6 @@ from peakplan_client import catalogue
 from peakplan_client.engines import postgresql
 from peakplan_client.errors import CatalogueError, SearchTimeoutError
 from peakplan_client.mapping import CatalogueMapping
-from peakplan_client.search import Search
 
 MAPPING = Path(__file__).with_name("shop.yaml")
 CONFIGURATION = "pg_catalog.english"  # of the words in the column and of those that are asked for
@@ -52,10 +51,6 @@ class PostgresProducts:
         except BaseException:
             self.close()
             raise
-
-    def request(self, search: Search, mapping: CatalogueMapping, limit: int) -> postgresql.Statement:
-        """Return the statement of a search."""
-        return postgresql.request(search, mapping, limit=limit, note=lambda _: None)
 
     def run(
         self, statements: Sequence[postgresql.Statement], seconds: float, given_up: Callable[[], bool]
@@ -121,7 +116,7 @@ class PostgresProducts:
             ) from error
         except psycopg.OperationalError as error:
             self.close()
-            # Its message names the address, which is not for whoever asks a service.
+            # The driver's message names the database's address, which a service's callers must not see.
             raise CatalogueError(f"The shop's PostgreSQL does not answer ({type(error).__name__}).") from error
 
 

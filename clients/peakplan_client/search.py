@@ -1,4 +1,4 @@
-"""A search that no engine has a say in yet: texts, filters, boosts, a sort, and what is wanted."""
+"""A search that is independent of any engine: texts, filters, boosts, a sort, and wanted facets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -64,8 +64,8 @@ class Boost:
 class Wanted:
     """A facet that the shopper wants: `field` has one of `values`, or one of the text `fields` has one as a phrase.
 
-    `is_kind`: it says what the thing is; the others only describe it. A thing is of a kind by its category or by its
-    name, whichever tells, and rather where both do.
+    `is_kind`: the facet says what the product is; other facets only describe it. A product is of a kind if its category
+    or its name says so, and ranks higher if both do.
     """
 
     field: str | None

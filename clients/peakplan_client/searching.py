@@ -1,13 +1,13 @@
-"""From a plan and a mapping to searches that no engine has a say in yet: texts, filters, boosts, a sort.
+"""Turn a plan and a mapping into engine-independent searches: texts, filters, boosts, a sort.
 
 Only price, rating, offers and exclusions filter, and facets where the mapping says so; else facets and the vertical
 boost. The shopper's own words are always among the texts that may match, so that a search finds whatever these words
 alone would find and no filter forbids.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
-from peakplan_client.kinds import KIND, kinds_of
 from peakplan_client.mapping import CatalogueMapping, FacetMapping, SortMapping, normal, words
 from peakplan_client.operators import read_operators, without_refused
 from peakplan_client.plan import Part, Plan, Price
@@ -20,6 +20,8 @@ QUERY_WEIGHTS = (1.0, 0.3, 0.2)
 NAMES_WEIGHT = 0.3
 OWN_WORDS_WEIGHT = 0.5
 EXACT_WEIGHT = 5.0  # of a phrase that the shopper quotes
+KIND: Final = "type"  # the facet that says what a thing is
+_SHARES: Final = (1.0, 0.5, 0.3)  # of that facet's boost: the best kind counts most
 
 
 def searches(plan: Plan, mapping: CatalogueMapping, question: str = "") -> Searches:
@@ -49,6 +51,25 @@ def _texts(given: Sequence[tuple[str, float]]) -> tuple[Text, ...]:
     return tuple(Text(text, round(weight, 6)) for text, weight in texts.items())
 
 
+def _kinds_of(part: Part, mapping: CatalogueMapping, note: Callable[[str], None]) -> list[tuple[str, list[str], float]]:
+    """Return field, values and boost of each of the plan's kinds, where what is named leads to none of the mapping's.
+
+    Kinds are of the whole plan: which of several things each is of, the mapping's own names have to tell.
+    """
+    facet = mapping.facets.get(KIND)
+    if facet is None or facet.field is None or not facet.boost or not isinstance(part, Plan) or part.parts:
+        return []
+    if facet.values is not None and any(facet.within(said) for said in part.facets.get(KIND, ())):
+        return []
+    found = []
+    for kind, share in zip(part.kinds, _SHARES, strict=False):
+        if values := facet.of_category(kind.id, kind.name):
+            found.append((facet.field, values, round(facet.boost * share, 6)))
+        else:
+            note("a kind of the plan is no value of the mapping: learn shop folder and mapping from one catalogue")
+    return found
+
+
 class _Translation:
     """One plan's way through one mapping; `notes` collects what has no place in the mapping."""
 
@@ -66,7 +87,7 @@ class _Translation:
         filters = (*self._price(part.price), *self._rating(), *self._offers(), *self._exclusions(part.exclude))
         filters += tuple(self._required(part.facets))
         kinds = [
-            Boost(field, tuple(names), weight) for field, names, weight in kinds_of(part, self._mapping, self._note)
+            Boost(field, tuple(names), weight) for field, names, weight in _kinds_of(part, self._mapping, self._note)
         ]
         boosts = [*self._boosts(part.facets), *kinds]
         closed = [value for boost in boosts if boost.field in self._closed for value in boost.values]
@@ -135,7 +156,7 @@ class _Translation:
         return list(dict.fromkeys(found))
 
     def _refused(self, facet: str, said: str) -> list[Filter]:
-        """Return what no product may have: of the facet's own field, else of every field with a value of this name.
+        """Return the filters of an exclusion: on the facet's own field, or on every field with a value of this name.
 
         The planner may take a grape for a feature, and the mapping have it under another facet; or "glass" may be how
         the mapping calls eyewear. So where the facet itself does not know the value, no text may have it either.
@@ -153,7 +174,7 @@ class _Translation:
         return found
 
     def _refusable(self, facet: str, said: str) -> list[Filter]:
-        """Return what refuses values of a facet: "no balls" is not "no pet toys", though balls are among them."""
+        """Return filters against a facet's values: "no balls" is not "no pet toys", though balls are among them."""
         mapping = self._mapping.facets.get(facet)
         if mapping is None or mapping.field is None:
             return []
@@ -161,7 +182,7 @@ class _Translation:
         return [NoneOf(mapping.field, tuple(known))] if known else []
 
     def _required(self, facets: Mapping[str, Sequence[str]]) -> Iterator[Filter]:
-        """Yield what a product must have, where the mapping says so: one of the wanted values that the shop knows."""
+        """Yield a filter for each facet that the mapping filters by: one of the wanted values that the shop knows."""
         for facet, values in facets.items():
             mapping = self._mapping.facets.get(facet)
             if mapping and mapping.filter and mapping.field:
@@ -170,7 +191,7 @@ class _Translation:
                     yield AnyOf(mapping.field, tuple(known))
 
     def _boosts(self, facets: Mapping[str, Sequence[str]]) -> list[Boost]:
-        """Return what lifts a product.
+        """Return the boosts of the wanted facets.
 
         Words that are no value of a facet whose values are all known lift nothing ("a place to sit"): they stay among
         those that may match.

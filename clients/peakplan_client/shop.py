@@ -3,26 +3,30 @@
 It is in SQLite, one for each process, or in PostgreSQL, which many share.
 """
 
-import itertools
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from dataclasses import fields as fields_of
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from peakplan_client import catalogue
 from peakplan_client.catalogue import Product
-from peakplan_client.errors import CatalogueError, MappingError
+from peakplan_client.errors import CatalogueError, MappingError, SearchTimeoutError
 from peakplan_client.indexing import build_index
-from peakplan_client.kinds import KIND
-from peakplan_client.mapping import CatalogueMapping, column, words
+from peakplan_client.mapping import CatalogueMapping, column
 from peakplan_client.plan import Plan
-from peakplan_client.search import Search, Text
+from peakplan_client.searching import KIND
 from peakplan_client.sqlite_products import SqliteProducts
-from peakplan_client.translating import translate
+from peakplan_client.translating import by_words, in_turn, translate
 from peakplan_client.wishes import Judged, Wishes
+
+if TYPE_CHECKING:
+    from peakplan_client.postgres_products import PostgresProducts
+
+    Products = SqliteProducts | PostgresProducts
 
 MAPPING = Path(__file__).with_name("shop.yaml")
 DATABASE = "products.sqlite"  # of a shop folder, as `peakplan shop learn` writes it
@@ -61,7 +65,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found, best first; `notes` say what of the plan it left out.
+    """The hits of a search, best first; `notes` name the parts of the plan that it left out.
 
     `missing` are the kinds of things asked for that no hit is said to be; `nothing`: all of them, so that the hits only
     come near; `nearest` are the kinds of the shop that do.
@@ -83,7 +87,7 @@ class Option(Hit):
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a search found with a plan, and how each hit has its wishes."""
+    """The result of a search with a plan, and which of its wishes each hit meets."""
 
     found: Found
     judged: tuple[Judged, ...]
@@ -94,37 +98,10 @@ class Findings:
         return tuple(_option(*pair) for pair in zip(hits, judged, strict=True))
 
 
-class Products(Protocol):
-    """Where a shop's products are, and who searches them."""
-
-    @property
-    def engine(self) -> Literal["sqlite", "postgresql"]:
-        """The name by which plans are translated for it."""
-        ...
-
-    def request(self, search: Search, mapping: CatalogueMapping, limit: int) -> Any:
-        """Return the statement of a search."""
-        ...
-
-    def run(
-        self, statements: Sequence[Any], seconds: float, given_up: Callable[[], bool]
-    ) -> list[list[dict[str, Any]]]:
-        """Return each statement's rows. Raises PeakplanError."""
-        ...
-
-    def most_of(self, field: str, among: str, values: Sequence[str], index: str, seconds: float) -> list[str]:
-        """Return what `field` holds where the field `among` has one of the values, the most frequent first."""
-        ...
-
-    def close(self) -> None:
-        """Give back what is kept between searches."""
-        ...
-
-
 class Shop:
     """A catalogue, open for searches. Threads may share it."""
 
-    def __init__(self, products: Products, mapping: CatalogueMapping, fields: Fields | None = None) -> None:
+    def __init__(self, products: "Products", mapping: CatalogueMapping, fields: Fields | None = None) -> None:
         self._products = products
         self._mapping = mapping
         self._fields = fields or Fields()
@@ -166,8 +143,8 @@ class Shop:
         return cls(cls._postgres(url, mapping), mapping)
 
     @staticmethod
-    def _postgres(url: str, mapping: CatalogueMapping) -> Products:
-        try:  # a library that only this needs, and whose licence is for whoever wants it
+    def _postgres(url: str, mapping: CatalogueMapping) -> "Products":
+        try:  # optional: only this needs the library, and users choose its licence
             from peakplan_client.postgres_products import PostgresProducts
         except ModuleNotFoundError as error:
             todo = "pip install 'peakplan[postgres]'"
@@ -179,7 +156,7 @@ class Shop:
         return type(self)(self._products, mapping, self._fields)
 
     def close(self) -> None:
-        """Give back what is kept between searches: a connection, where the shop is in PostgreSQL."""
+        """Release the connection that is kept between searches, if the shop is in PostgreSQL."""
         self._products.close()
 
     def search_raw(self, question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS) -> Found:
@@ -187,12 +164,8 @@ class Shop:
 
         Raises SearchTimeoutError.
         """
-        text = " ".join(words(question))
-        if not text:
-            return Found(())
-        search = Search((Text(text, 1.0),))
-        statement = self._products.request(search, self._mapping, limit)
-        return Found(tuple(map(self._hit, self._run([statement], limit, timeout))))
+        statements = by_words(question, self._mapping, self._products.engine, limit=limit)
+        return Found(tuple(map(self._hit, self._run(statements, limit, timeout))))
 
     def search_plan(
         self, plan: Plan | Mapping[str, Any], question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS
@@ -213,15 +186,20 @@ class Shop:
     ) -> Findings:
         """Find products as `search_plan` does, to be judged by the plan's wishes.
 
-        Raises SearchTimeoutError, also once `given_up` says that nobody waits any more.
+        Raises SearchTimeoutError, also once `given_up` says that the caller no longer waits.
         """
+        end = time.monotonic() + timeout
         plan = plan if isinstance(plan, Plan) else Plan.model_validate(plan)
         wishes = Wishes(plan, self._mapping)
         translation = translate(plan, self._mapping, self._products.engine, question, limit=_JUDGED * limit)
         rows = self._run(translation.requests, _JUDGED * limit, timeout, given_up)
         if translation.knows_kind and not wishes.kinds:  # of the plan's categories, which are no wishes
             rows.sort(key=lambda row: not translation.is_wanted(row))
-        judged = [(row, wishes.judge(row)) for row in rows]
+        judged = []
+        for row in rows:  # a long plan takes a tenth of a second each
+            if given_up() or time.monotonic() > end:
+                raise SearchTimeoutError(f"The shop did not judge what it found within {timeout:g} s.")
+            judged.append((row, wishes.judge(row)))
         order = self._mapping.sort.get(plan.sort)
         if order is not None and order.field is not None:
             judged = _sorted(judged, order.field, falling=order.order == "desc")
@@ -257,17 +235,11 @@ class Shop:
         return tuple(name for name, _ in found.most_common(_NEAREST))
 
     def _run(
-        self,
-        statements: Sequence[Any],
-        limit: int,
-        timeout: float,
-        given_up: Callable[[], bool] = lambda: False,
+        self, statements: Sequence[Any], limit: int, timeout: float, given_up: Callable[[], bool] = lambda: False
     ) -> list[Row]:
         """Return each product once: of the parts' hits in turn, then those of the whole question."""
-        *parts, whole = self._products.run(statements, timeout, given_up) or [[]]
-        in_turn = (row for rank in itertools.zip_longest(*parts) for row in rank if row is not None)
         found: dict[str, Row] = {}
-        for row in (*in_turn, *whole):
+        for row in in_turn(self._products.run(statements, timeout, given_up)):
             found.setdefault(str(row[self._fields.id]), row)
         return list(found.values())[:limit]
 
@@ -297,7 +269,7 @@ def _sorted(judged: list[tuple[Row, Judged]], field: str, *, falling: bool) -> l
 
 
 def _fields(roles: Mapping[str, str], named: str | None) -> Fields:
-    """Return what is shown of a product, given the roles of its fields and the one that names it."""
+    """Return the fields to show of a product, given their roles and the field that names it."""
     of = {role: field for field, role in roles.items()}
     categories = tuple(field for field, role in roles.items() if role.startswith("category"))
     return Fields(named or of["title"], of["title"], categories, of.get("description"))

@@ -9,23 +9,17 @@ from typing import Any, Final
 
 from peakplan_client.engines import sqlite
 from peakplan_client.errors import SearchTimeoutError
-from peakplan_client.mapping import CatalogueMapping
-from peakplan_client.search import Search
 
 _STEPS_BETWEEN_CHECKS = 2000  # of SQLite's virtual machine: well under a millisecond
 
 
 class SqliteProducts:
-    """A database that nobody writes any more. Threads may share it: each search has a connection of its own."""
+    """A read-only database. Threads may share it: each search has its own connection."""
 
     engine: Final = "sqlite"
 
     def __init__(self, database: Path) -> None:
         self._database = database
-
-    def request(self, search: Search, mapping: CatalogueMapping, limit: int) -> sqlite.Statement:
-        """Return the statement of a search."""
-        return sqlite.request(search, mapping, limit=limit, note=lambda _: None)
 
     def run(
         self, statements: Sequence[sqlite.Statement], seconds: float, given_up: Callable[[], bool]

@@ -1,21 +1,23 @@
 """`translate(plan, mapping, engine, question)`: a plan as what one engine's API takes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Any, Literal, TypeVar
 
 from peakplan_client.engines import algolia, meilisearch, opensearch, postgresql, solr, sqlite, typesense, vespa
 from peakplan_client.engines.paging import paged
-from peakplan_client.mapping import CatalogueMapping
+from peakplan_client.mapping import CatalogueMapping, words
 from peakplan_client.plan import Plan
-from peakplan_client.search import Wanted
+from peakplan_client.search import Search, Text, Wanted
 from peakplan_client.searching import searches
 
 Engine = Literal[
     "opensearch", "elasticsearch", "solr", "typesense", "meilisearch", "algolia", "vespa", "postgresql", "sqlite"
 ]
 LIMIT = 10
+T = TypeVar("T")
 _REQUESTS: dict[str, Callable[..., Any]] = {
     "opensearch": opensearch.request,
     "elasticsearch": opensearch.request,
@@ -82,3 +84,16 @@ def translate(
     page = partial(paged, engine, index=mapping.index, offset=offset, counts=counts, group=group, note=note)
     requests = tuple(map(page, requests)) if offset or counts or group else requests
     return Translation(requests, tuple(notes), tuple(search.kinds for search in wanted.searches if search.kinds))
+
+
+def by_words(question: str, mapping: CatalogueMapping, engine: Engine, *, limit: int = LIMIT) -> tuple[Any, ...]:
+    """Return the request for what has any word of a question, without a plan; none where it has no words."""
+    search = Search((Text(" ".join(words(question)), 1.0),))
+    return (_REQUESTS[engine](search, mapping, limit=limit, note=lambda _: None),) if search.texts[0].words else ()
+
+
+def in_turn(found: Sequence[Sequence[T]]) -> Iterator[T]:
+    """Yield what the requests of a translation found: of each part one after the other, then of the whole question."""
+    *parts, whole = found or [[]]
+    yield from (each for rank in zip_longest(*parts) for each in rank if each is not None)
+    yield from whole

@@ -1,7 +1,7 @@
-"""What of a plan a product meets, what it does not, and what its catalogue does not tell.
+"""Which wishes of a plan a product meets, which it does not, and which its catalogue leaves unknown.
 
 A wish is met only where a field or the product's own words say so (`wording`): that a text does not name leather is no
-sign that the thing has none. Where neither tells, nobody knows.
+sign that the thing has none. Where neither tells, the wish is unknown.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from peakplan_client import wording
-from peakplan_client.kinds import KIND
 from peakplan_client.mapping import CatalogueMapping, FacetMapping, normal, words
 from peakplan_client.plan import Part, Plan, Price
 from peakplan_client.search import AnyOf, Filter, NoneOf, NotInText, Range, Search
-from peakplan_client.searching import searches
+from peakplan_client.searching import KIND, searches
 
 Sort = Literal["kind", "facet", "price", "rating", "offer", "exclusion"]
 Product = Mapping[str, Any]
@@ -33,7 +32,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The wishes of a plan, as one product has them: `unknown` are those that its catalogue does not tell."""
+    """The wishes of a plan, judged for one product; the catalogue does not tell about `unknown` ones."""
 
     met: tuple[Wish, ...] = ()
     unmet: tuple[Wish, ...] = ()
@@ -42,14 +41,14 @@ class Judged:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What orders products: the kind of thing first, then how many of the other wishes are met or not."""
+        """The sort key of products: the kind first, then other wishes met minus those unmet."""
         kinds = [1 for wish in self.met if wish.kind == "kind"] or [0 for wish in self.unknown if wish.kind == "kind"]
         others = sum(wish.kind != "kind" for wish in self.met) - sum(wish.kind != "kind" for wish in self.unmet)
         return kinds[0] if kinds else -1, others
 
     @property
     def rank_of_sorted(self) -> tuple[int, int]:
-        """The same where a field sorts: what is perhaps met stands in its place, too."""
+        """The sort key within a sorted search: wishes that are perhaps met count as met."""
         unknown = tuple(wish for wish in self.unknown if wish not in self.perhaps)
         return replace(self, met=(*self.met, *self.perhaps), unknown=unknown).rank
 
@@ -200,7 +199,7 @@ class _Kind:
 
 
 class _Facet:
-    """The test of another facet: its field where it has one, else the product's words."""
+    """The test of another facet: its field where it has one, otherwise the product's words."""
 
     def __init__(self, facet: str, said: str, mapping: CatalogueMapping) -> None:
         self._facet, self._said, self._texts = facet, said, _Texts(mapping)
@@ -227,7 +226,7 @@ class _Facet:
 
 
 class _Exclusion:
-    """The test of what is refused: a field has another value, or the words name another material or colour."""
+    """The test of an exclusion: a field has another value, or the words name another material or colour."""
 
     def __init__(self, facet: str, said: str, mapping: CatalogueMapping) -> None:
         self._facet, self._said, self._texts = facet, said, _Texts(mapping)

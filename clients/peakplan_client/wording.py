@@ -61,7 +61,7 @@ def kinds_of(name: Words) -> frozenset[Words]:
 
 
 def narrower(facet: str, said: str) -> tuple[str, ...]:
-    """Return the words for what is one of a material or colour: suede of leather."""
+    """Return the narrower names of a material or colour: suede for leather."""
     return _within(f"{facet}s").get(normal(said), ()) if facet in ("material", "color") else ()
 
 

@@ -1,4 +1,4 @@
-// Wide tables and long lines of code scroll; whoever has no mouse scrolls what can have the focus.
+// Wide tables and long lines of code scroll. Focus lets people scroll them without a mouse.
 new MutationObserver(() => {
   const wide = ".md-typeset__scrollwrap:not([tabindex]), pre > code:not([tabindex])";
   for (const element of document.querySelectorAll(wide)) element.tabIndex = 0;

@@ -1,11 +1,13 @@
-"""Accepted findings of the template checks, each with its reason beside the construct that it is about."""
+"""Roles' permissions, and accepted findings of the template checks, each with its reason beside what it is about."""
 
-from __future__ import annotations
+from collections.abc import Mapping, Sequence
 
-from aws_cdk import Acknowledgment, CfnResource, Validations
+from aws_cdk import Acknowledgment, Aws, CfnElement, CfnResource, Validations
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
 from constructs import IConstruct
 
-# checkov's names of what our templates do not do, each on purpose somewhere (`make checkov`).
+# checkov's names of what our templates do not do, each on purpose somewhere (`peakplan fleet checkov`).
 ACCESS_LOGS_OF_BUCKETS = "CKV_AWS_18"
 AUTH_TOKENS_OF_CACHES = "CKV_AWS_31"
 ACCESS_LOGS_OF_BALANCERS = "CKV_AWS_91"
@@ -25,3 +27,36 @@ def skip_in_checkov(construct: IConstruct, check: str, reason: str) -> None:
     resource = next(each for each in construct.node.find_all() if isinstance(each, CfnResource))
     skips = [*(resource.get_metadata("checkov") or {}).get("skip", []), {"id": check, "comment": reason}]
     resource.add_metadata("checkov", {"skip": skips})
+
+
+def printed(arn: str) -> str:
+    for token, value in {"Region": Aws.REGION, "AccountId": Aws.ACCOUNT_ID, "Partition": Aws.PARTITION}.items():
+        arn = arn.replace(value, f"<AWS::{token}>")
+    return arn
+
+
+def objects_of(bucket: s3.Bucket) -> str:
+    made = bucket.node.default_child
+    assert isinstance(made, CfnElement)
+    return f"<{made.stack.get_logical_id(made)}.Arn>/*"
+
+
+def accept_star(role: IConstruct, resource: str, reason: str) -> None:
+    """Accept that a role may act on a resource with a star, as the check prints it."""
+    acknowledge(role, f"AwsSolutions::AwsSolutions-IAM5[Resource::{resource}]", reason)
+
+
+def allow(
+    role: iam.IRole,
+    sid: str,
+    actions: Sequence[str],
+    *resources: str,
+    conditions: Mapping[str, object] | None = None,
+    because: str = "",
+) -> None:
+    """Let a role do `actions` on `resources`; `because` is why each of these has a star."""
+    role.add_to_principal_policy(
+        iam.PolicyStatement(sid=sid, actions=list(actions), resources=list(resources), conditions=conditions)
+    )
+    for resource in resources if because else ():
+        accept_star(role, printed(resource), because)

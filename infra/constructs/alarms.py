@@ -1,16 +1,12 @@
 """The alarms of one cell in CloudWatch, rendered from the definitions in infra/fleet/alarms.py."""
 
-from __future__ import annotations
-
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from infra.constructs.names import CellNames
+from infra.constructs.names import CellNames, camel, expand_all, query
 from infra.constructs.on_call import OnCallTopics
-from infra.constructs.readings import NamedMetric, expand_all
-from infra.fleet.alarm_kinds import CompositeAlarm, MetricAlarm, Severity
+from infra.fleet.alarm_kinds import CompositeAlarm, MetricAlarm, Severity, runbook_url
 from infra.fleet.alarms import SUPPRESSION_SECONDS, alarm_name, cell_alarms
-from infra.fleet.runbooks import runbook_url
 from infra.fleet.settings import FleetSettings
 
 _Query = cloudwatch.CfnAlarm.MetricDataQueryProperty
@@ -19,7 +15,7 @@ _Query = cloudwatch.CfnAlarm.MetricDataQueryProperty
 class CellAlarms(Construct):
     """Every alarm of one cell.
 
-    Pages and tickets go to topics of their own; the parts of composite alarms notify nobody.
+    Pages and tickets go to topics of their own; the parts of composite alarms send no notification.
     """
 
     def __init__(
@@ -33,19 +29,18 @@ class CellAlarms(Construct):
             self._made[alarm.key] = made
 
     def name(self, key: str) -> str:
-        """Return the CloudWatch name of this cell's alarm."""
         return alarm_name(self._settings.name, self._names.cell, key)
 
     def _metric(self, alarm: MetricAlarm) -> cloudwatch.CfnAlarm:
         metrics, expression = expand_all(alarm.readings, alarm.expression, self._settings.name, self._names)
-        queries = [_query(metric, alarm.period_seconds, returned=metric.id == expression) for metric in metrics]
+        queries = [query(metric, alarm.period_seconds, returned=metric.id == expression) for metric in metrics]
         if not any(metric.id == expression for metric in metrics):
             queries.append(_Query(id="value", expression=expression, label=alarm.key, return_data=True))
         # A page reaches a person only through the page alarm, which a deploy may suppress.
         told = [self._on_call.ticket] if alarm.severity is Severity.TICKET else []
         return cloudwatch.CfnAlarm(
             self,
-            _camel(alarm.key),
+            camel(alarm.key),
             alarm_name=self.name(alarm.key),
             alarm_description=self._description(alarm),
             metrics=queries,
@@ -65,7 +60,7 @@ class CellAlarms(Construct):
         held = bool(alarm.suppressed_by)
         made = cloudwatch.CfnCompositeAlarm(
             self,
-            _camel(alarm.key),
+            camel(alarm.key),
             alarm_name=self.name(alarm.key),
             alarm_description=self._description(alarm),
             alarm_rule=alarm.rule(self.name),
@@ -81,22 +76,3 @@ class CellAlarms(Construct):
 
     def _description(self, alarm: MetricAlarm | CompositeAlarm) -> str:
         return f"[{alarm.severity}] {alarm.meaning} Runbook: {runbook_url(self._settings, alarm.runbook)}"
-
-
-def _query(metric: NamedMetric, period: int, *, returned: bool) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:
-    dimensions = [cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value) for name, value in metric.dimensions]
-    return _Query(
-        id=metric.id,
-        return_data=returned,
-        metric_stat=cloudwatch.CfnAlarm.MetricStatProperty(
-            metric=cloudwatch.CfnAlarm.MetricProperty(
-                namespace=metric.namespace, metric_name=metric.name, dimensions=dimensions
-            ),
-            period=period,
-            stat=metric.statistic,
-        ),
-    )
-
-
-def _camel(key: str) -> str:
-    return "".join(word.capitalize() for word in key.split("-"))

@@ -40,7 +40,7 @@ def judge(status: int, body: bytes, milliseconds: float, limit_ms: float) -> Non
     except (ValueError, KeyError, TypeError) as error:
         raise NoGoodPlanError(f"no plan: {body[:300]!r}") from error
     if degraded:
-        raise NoGoodPlanError(f"a plan by rule in the model's place: {answer.get('reason')}")
+        raise NoGoodPlanError(f"a plan by the reader in the model's place: {answer.get('reason')}")
     if not queries:
         raise NoGoodPlanError("a plan that searches for nothing")
     if milliseconds > limit_ms:

@@ -1,21 +1,17 @@
 """One cell: a load balancer and the hosts behind it, independent of every other cell."""
 
-from __future__ import annotations
-
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_elasticloadbalancingv2 as elb
 from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
-from infra.constructs.access import HTTPS
-from infra.constructs.host import HostGroup, HostsShare
-from infra.constructs.load_balancer import SERVICE_PORT, LoadBalancer
-from infra.constructs.log_storage import log_group
+from infra.constructs.host import HostGroup, HostsShare, ReleaseParameters
+from infra.constructs.load_balancer import SERVICE_PORT, EndpointService, LoadBalancer
 from infra.constructs.names import CellNames, publish
-from infra.constructs.network import cell_subnets
-from infra.constructs.private_link import EndpointService
-from infra.constructs.release_parameters import ReleaseParameters
+from infra.constructs.network import HTTPS, cell_subnets
 from infra.constructs.scaling import GroupScaling
 from infra.constructs.shared_cache import PlanCache
+from infra.constructs.storage import log_group
 from infra.fleet.parts import Group
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
@@ -35,7 +31,7 @@ class Cell(Construct):
         front = LoadBalancer(self, "LoadBalancer", settings=settings, vpc=vpc, schedules=schedules)
         self.load_balancer, self.target_group = front.load_balancer, front.target_group
         if settings.synthetic_plans.enabled:
-            front.add_canary_listener(CANARY_PORT)
+            front.answer_one_path("Canary", CANARY_PORT, elb.SslPolicy.TLS13_13, "Plans", "/plan")
         security_group = self._host_security_group(settings, vpc, front.security_group)
         private_link = self._private_link(front) if settings.access.privatelink else None
         cache = None
@@ -72,7 +68,6 @@ class Cell(Construct):
         )
 
     def _group(self, group: Group, shared: HostsShare) -> HostGroup:
-        """Return one kind of hosts, behind the load balancer and with its scaling."""
         law = ScalingLaw.for_group(self._settings, group)
         hosts = HostGroup(
             self, group.chip.capitalize(), settings=self._settings, cell=self.name, group=group, law=law, shared=shared

@@ -3,17 +3,15 @@
 Source: CloudWatch API reference, Dashboard body structure and syntax.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from infra.constructs.names import CellNames
-from infra.constructs.readings import NamedMetric, expand_all
+from infra.constructs.names import CellNames, NamedMetric, expand_all
 from infra.fleet.alarm_kinds import Reading
 from infra.fleet.metrics import metrics
+from infra.fleet.settings import FleetSettings
 
 Json = dict[str, Any]
 WIDTH = 24  # columns of a dashboard
@@ -23,9 +21,15 @@ IN_A_ROW, HEIGHT = 3, 6  # graphs side by side, and the grid units that one is h
 class Graph:
     """One widget under construction: curves over readings of cells, and threshold lines."""
 
-    def __init__(self, title: str, *, fleet: str, region: str, period: int = 60, number: bool = False) -> None:
-        """Create an empty graph; `number` shows a single value over the viewer's time range instead of curves."""
-        self.title, self._fleet, self._region, self._period, self._number = title, fleet, region, period, number
+    def __init__(
+        self, settings: FleetSettings, title: str, *, of: str = "", period: int = 60, number: bool = False
+    ) -> None:
+        """Create an empty graph, whose title begins with the cell that it is `of`.
+
+        `number` shows a single value over the viewer's time range instead of curves.
+        """
+        self._title, self._period, self._number = f"{of} {title}".strip(), period, number
+        self._fleet, self._region = settings.name, settings.region
         self._axis: Json = {"min": 0}
         self._metrics: list[list[Any]] = []
         self._lines: dict[str, list[Any]] = {"horizontal": [], "vertical": []}
@@ -98,7 +102,6 @@ class Graph:
         return {"right": {"min": 0, "showUnits": False}} if used else {}
 
     def line(self, label: str, value: float, *, right: bool = False) -> Self:
-        """Add a horizontal line to compare with."""
         self._lines["horizontal"].append(
             {"label": label, "value": value, "color": "#d13212"} | ({"yAxis": "right"} if right else {})
         )
@@ -110,14 +113,12 @@ class Graph:
         return self
 
     def span(self, label: str, start: str, end: str) -> Self:
-        """Add a band between two moments in ISO 8601."""
         self._lines["vertical"].append([{"label": label, "value": start}, {"value": end}])
         return self
 
     def widget(self, x: int, y: int, width: int, height: int) -> Json:
-        """Return the widget at its place, in grid units."""
         properties: Json = {
-            "title": self.title,
+            "title": self._title,
             "region": self._region,
             "metrics": self._metrics,
             "period": self._period,
@@ -132,7 +133,6 @@ class Graph:
 
 
 def place(kind: str, properties: Json, x: int, y: int, width: int, height: int) -> Json:
-    """Return a widget of any kind at its place."""
     return {"type": kind, "x": x, "y": y, "width": width, "height": height, "properties": properties}
 
 
@@ -150,5 +150,4 @@ def rows(graphs: Sequence[Graph], y: int, height: int = HEIGHT) -> list[Json]:
 
 
 def tall(graphs: Sequence[Graph]) -> int:
-    """Return the height of the graphs' rows."""
     return HEIGHT * math.ceil(len(graphs) / IN_A_ROW)

@@ -1,35 +1,117 @@
-"""One kind of host of a cell: its launch template, role, Auto Scaling group, lifecycle hooks and instance refresh."""
-
-from __future__ import annotations
+"""One kind of host of a cell: launch template, role, Auto Scaling group, hooks, refresh, and its stack's parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aws_cdk import Duration, Stack, Token
+from aws_cdk import CfnCondition, CfnParameter, Duration, Fn, Stack
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.acknowledge import acknowledge
+from infra.constructs.acknowledge import acknowledge, allow
 from infra.constructs.names import group_name
 from infra.constructs.network import cell_subnets
-from infra.constructs.release_parameters import ReleaseParameters
-from infra.constructs.reservations import reserve_for_events
 from infra.constructs.scaling import scaling_alarm_name
+from infra.constructs.schedule import reserve_for_events
 from infra.constructs.shared_cache import PlanCache
 from infra.constructs.shopper_events import admit_to_events, events_environment
-from infra.fleet import endpoints
-from infra.fleet.caller_limits import caller_environment
 from infra.fleet.cost import INITIALIZED_MIB_A_SECOND, volume_gib
+from infra.fleet.images import NEWEST, NEWEST_OF, Image, image_of, images
+from infra.fleet.network_parts import LIFECYCLE, LOGS, SESSION_REGISTRATION, SESSIONS
 from infra.fleet.parts import ROOT_DEVICE, Group
 from infra.fleet.policies import GROUP_WARM_UP_SECONDS
-from infra.fleet.replacement import TERMINATE_MARGIN_SECONDS, WARM_UP_SECONDS, careful, stops
+from infra.fleet.replacement import FAST, TERMINATE_MARGIN_SECONDS, WARM_UP_SECONDS, careful, stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
+from infra.fleet.shards import caller_environment
+
+
+class ReleaseParameters(Construct):
+    """The release and the speed of a cell's stack.
+
+    A stack is made with a release, or with the one that was baked last where `cdk deploy` is not told which. It keeps
+    it through every other change, and goes back to one by a change of this parameter alone (operations/rollback.py).
+    Where hosts are of two architectures, a second parameter has the release's other image.
+
+    A stack rests at the fast speed and only a deploy asks for the careful one: CloudFormation's way back out of an
+    update takes the policy from before it.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cell: str) -> None:
+        super().__init__(scope, id)
+        self._settings = settings
+        self._images = {image.stack_parameter: self._image(image) for image in images(settings)}
+        speed = CfnParameter(
+            self,
+            "RefreshSpeed",
+            allowed_values=["careful", "fast"],
+            default="fast",
+            description="careful: a deploy, with checkpoints and alarms; stacks rest at fast",
+        )
+        speed.override_logical_id("RefreshSpeed")
+        # An update that changed nothing but the update policy would be no update.
+        ssm.CfnParameter(
+            self,
+            "Speed",
+            type="String",
+            name=f"/peakplan/{settings.name}/{cell}/refresh-speed",
+            value=speed.value_as_string,
+            description=f"How instances of {cell} are replaced by the next change of its stack",
+        )
+        self._fast = CfnCondition(self, "Fast", expression=Fn.condition_equals(speed.value_as_string, "fast"))
+        self._fast.override_logical_id("FastRefresh")
+        self.image_id = self._images[images(settings)[0].stack_parameter]
+
+    def _image(self, image: Image) -> str:
+        """Return the id of the image that the stack is told, or of the one that its parameter in SSM has."""
+        name, said = image.stack_parameter, f"an immutable machine image for {image.architecture}"
+        named = CfnParameter(
+            self,
+            name,
+            default=NEWEST,
+            allowed_pattern="ami-[0-9a-z]+",
+            description=f"The release: {said}; {NEWEST}: what was baked last",
+        )
+        newest = CfnParameter(
+            self,
+            NEWEST_OF.format(name),
+            type="AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>",
+            default=image.parameter,
+            description="Written by the image pipeline: peakplan fleet bake",
+        )
+        unnamed = CfnCondition(self, f"{name}Left", expression=Fn.condition_equals(named.value_as_string, NEWEST))
+        for each, id in ((named, name), (newest, NEWEST_OF.format(name)), (unnamed, f"{name}Left")):
+            each.override_logical_id(id)
+        return Fn.condition_if(unnamed.logical_id, newest.value_as_string, named.value_as_string).to_string()
+
+    def image_for(self, group: Group) -> str:
+        return self._images[image_of(self._settings, group).stack_parameter]
+
+    def hurry_where_asked(self, group: autoscaling.CfnAutoScalingGroup) -> None:
+        """Let a fast refresh replace every instance at once; alarms that are in ALARM state must not stop it."""
+        preferences = "UpdatePolicy.AutoScalingInstanceRefresh.Preferences"
+        policy = Stack.of(self).resolve(group.cfn_options.update_policy)
+        careful = policy["autoScalingInstanceRefresh"]["preferences"]
+        careful = {name[0].upper() + name[1:]: value for name, value in careful.items()}
+        fast = {
+            "CheckpointPercentages": list(FAST.checkpoints),
+            "CheckpointDelay": FAST.checkpoint_seconds,
+            "MaxHealthyPercentage": FAST.max_healthy_percent,
+            "MinHealthyPercentage": 100 - FAST.lacking_percent,
+        }
+        for name, value in fast.items():
+            group.add_override(f"{preferences}.{name}", self._either(value, careful[name]))
+        alarms = {"Alarms": careful["AlarmSpecification"]["alarms"]}
+        group.add_override(f"{preferences}.AlarmSpecification", self._either({"Ref": "AWS::NoValue"}, alarms))
+
+    def _either(self, fast: object, careful: object) -> dict[str, list[object]]:
+        return {"Fn::If": [self._fast.logical_id, fast, careful]}
+
 
 # Readiness is proven within the boot time; an instance that takes this much longer is terminated and replaced.
 HOOK_MARGIN_SECONDS = 300
@@ -43,29 +125,17 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
     """
     stack = Stack.of(scope)
     role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"), description=f"Hosts of {name}")
-    arn = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup"
-    role.add_to_policy(
-        iam.PolicyStatement(
-            sid="Lifecycle",
-            actions=list(endpoints.LIFECYCLE.actions),
-            resources=[f"{arn}:*:autoScalingGroupName/{name}"],  # the wildcard is the id that AWS assigns
-        )
-    )
-    role.add_to_policy(
-        iam.PolicyStatement(sid="Logs", actions=list(endpoints.LOGS.actions), resources=[log_group.log_group_arn])
-    )
-    # Instances get their ids when they start. SESSIONS' actions take no resource (Service Authorization Reference).
-    instances = f"arn:{stack.partition}:ec2:{stack.region}:{stack.account}:instance/*"
-    registration = list(endpoints.SESSION_REGISTRATION.actions)
-    role.add_to_policy(iam.PolicyStatement(sid="Registration", actions=registration, resources=[instances]))
-    sessions = list(endpoints.SESSIONS.actions)
-    role.add_to_policy(iam.PolicyStatement(sid="SessionManager", actions=sessions, resources=["*"]))
-    finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
-    account = "<AWS::AccountId>" if Token.is_unresolved(stack.account) else stack.account
-    group_arn = f"arn:aws:autoscaling:{stack.region}:{account}:autoScalingGroup:*:autoScalingGroupName/{name}"
-    acknowledge(role, finding.format(group_arn), "The star is an id that AWS invents; the group's name is exact")
-    acknowledge(role, finding.format(f"arn:aws:ec2:{stack.region}:{account}:instance/*"), "AWS invents instances' ids")
-    acknowledge(role, finding.format("*"), "Session Manager's actions take no resource")
+    place = f"{stack.region}:{stack.account}"
+    group = f"arn:{stack.partition}:autoscaling:{place}:autoScalingGroup:*:autoScalingGroupName/{name}"
+    star = "The star is an id that AWS invents; the group's name is exact"
+    allow(role, "Lifecycle", LIFECYCLE.actions, group, because=star)
+    allow(role, "Logs", LOGS.actions, log_group.log_group_arn)
+    instances = f"arn:{stack.partition}:ec2:{place}:instance/*"
+    registration = SESSION_REGISTRATION.actions
+    allow(role, "Registration", registration, instances, because="AWS invents instances' ids")
+    # Service Authorization Reference.
+    no_resource = "Session Manager's actions take no resource"
+    allow(role, "SessionManager", SESSIONS.actions, "*", because=no_resource)
     return role
 
 
@@ -84,8 +154,6 @@ def user_data(environment: Mapping[str, str]) -> ec2.UserData:
 
 @dataclass(frozen=True)
 class HostsShare:
-    """What all kinds of hosts of one cell have in common."""
-
     vpc: ec2.IVpc
     security_group: ec2.ISecurityGroup
     log_group: logs.ILogGroup
@@ -123,7 +191,6 @@ class HostGroup(Construct):
         self._escape_hatches(shared.release)
 
     def _environment(self, cell: str, shared: HostsShare) -> dict[str, str]:
-        """Return the variables of the host's service, which its user data writes."""
         settings, group, cache = self._settings, self._group, shared.cache
         environment = {
             "PEAKPLAN_FLEET": settings.name,

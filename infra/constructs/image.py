@@ -1,13 +1,11 @@
-"""The artifact stores, and the pipeline that builds machine images from ami/."""
-
-from __future__ import annotations
+"""The artifact stores, the pipeline that builds machine images from ami/, and the deletion of unused images."""
 
 import hashlib
 import json
-import re
 from pathlib import Path
 
-from aws_cdk import CfnElement, IgnoreMode, Stack
+import yaml
+from aws_cdk import IgnoreMode, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_imagebuilder as imagebuilder
@@ -15,18 +13,74 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.access import HTTP, HTTPS
-from infra.constructs.acknowledge import acknowledge
-from infra.constructs.buckets import private_bucket
-from infra.constructs.image_components import amazon_components, component_parameters, declared_parameters
-from infra.constructs.image_lifecycle import ImageLifecycle
-from infra.constructs.network import ZONES_BY_NAME, flow_logs
+from infra.constructs.acknowledge import accept_star, acknowledge, allow, objects_of
+from infra.constructs.network import HTTP, HTTPS, ZONES_BY_NAME, flow_logs
+from infra.constructs.storage import private_bucket
 from infra.fleet.cost import volume_gib
-from infra.fleet.images import Image, images
+from infra.fleet.images import Image, commit, images, release_tags
 from infra.fleet.parts import REPOSITORY_ROOT, ROOT_DEVICE, TAG
-from infra.fleet.release_tags import release_tags
 from infra.fleet.settings import FleetSettings
-from infra.source import commit
+
+_AGENT_COMPONENT = "1.0.1"
+_NEWEST = "x.x.x"  # which Image Builder resolves when it builds
+
+
+def component_parameters(settings: FleetSettings, image: Image) -> dict[str, str]:
+    """Return the parameters of the container's document: the fleet file's model, for each chip of its groups."""
+    model = settings.model
+    compiled_for: dict[str, object] = {
+        "tensor-parallel": model.tensor_parallel,
+        "max-prompt-tokens": model.max_prompt_tokens,
+        "max-new-tokens": model.max_plan_tokens,
+        "sequence-length": model.sequence_length,
+        "speculation-length": model.speculation_length,
+        "batch-size": model.batch_size,
+        "graph": model.graph,
+    }
+    if model.context_buckets:
+        compiled_for["context-buckets"] = ",".join(map(str, model.context_buckets))
+    chips = dict.fromkeys(group.chip for group in [image.baked_on, *image.groups])
+    decided = {
+        "ENGINE": _engine(settings, image),
+        "TRITON_HOSTS": "neuron",
+        "TENSOR_PARALLEL": model.tensor_parallel,
+        "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
+        "STRATEGY": model.strategy,
+        "BATCH_SIZE": model.batch_size,
+        "DEVICE_RIGHTS": model.device_rights if image.baked_on.engine == "neuron" else "none",
+        "LOST_REPLICA_SECONDS": model.lost_replica_seconds,
+    }
+    options = [f"--{name} {value}" for name, value in compiled_for.items()]
+    return {
+        "CHIPS": " ".join(chips),
+        "BOOT_SECONDS": str(settings.boot_seconds),
+        "COMPILE": " ".join([*options, *(["--weight-layout"] if model.weight_layout else [])]),
+        "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
+    }
+
+
+def _engine(settings: FleetSettings, image: Image) -> str:
+    """Return what runs the replicas. Triton decodes one plan at a time; batches need the gateway's own."""
+    if image.baked_on.engine != "neuron":
+        return "torch"
+    return "triton" if settings.model.batch_size == 1 else "neuron"
+
+
+def amazon_components(stack: Stack, image: Image) -> list[str]:
+    """Return Amazon's own components: the CloudWatch agent, which ami/agent configures, and what the base image lacks.
+
+    Neuron's images have the AWS CLI; Canonical's have not, and Ubuntu 24.04 has no package of it.
+    """
+    arn = f"arn:{stack.partition}:imagebuilder:{stack.region}:aws:component"
+    agent = f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
+    return [agent] if image.architecture == "x86_64" else [agent, f"{arn}/aws-cli-version-2-linux/{_NEWEST}"]
+
+
+def declared_parameters(document: Path) -> list[str]:
+    """Return the parameters that a component's document declares; Image Builder refuses any other."""
+    content = yaml.safe_load(document.read_text(encoding="utf-8"))
+    return [name for parameter in content.get("parameters", []) for name in parameter]
+
 
 AMI = REPOSITORY_ROOT / "ami"
 # What service/Dockerfile copies of the source, as exceptions to the exclusions.
@@ -37,8 +91,6 @@ _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
 
 
 class Artifacts(Construct):
-    """The store of compiled models and of builds' logs."""
-
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id)
         # An overwritten compiled model can be restored.
@@ -94,7 +146,7 @@ class ImagePipelines(Construct):
     def _assets(self) -> dict[str, assets.Asset]:
         """Return the assets of an image: the service, the model's trained parts, and the host's scripts and units."""
         sources = {
-            "service": (REPOSITORY_ROOT, ["*", *_SOURCES, *_copied_requirements(), *_NOT_SHIPPED]),
+            "service": (REPOSITORY_ROOT, ["*", *_SOURCES, "!requirements-image.txt", *_NOT_SHIPPED]),
             "model": (REPOSITORY_ROOT / self._settings.model.folder, _NOT_SHIPPED),
             "host": (AMI, ["components", *_NOT_SHIPPED]),
         }
@@ -112,36 +164,22 @@ class ImagePipelines(Construct):
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in _MANAGED],
         )
         bucket = next(iter(release.values())).bucket  # all assets share the bucket of `cdk bootstrap`
-        role.add_to_policy(
-            iam.PolicyStatement(
-                sid="Release",
-                actions=["s3:GetObject"],
-                resources=[bucket.arn_for_objects(asset.s3_object_key) for asset in release.values()],
-            )
+        allow(
+            role,
+            "Release",
+            ["s3:GetObject"],
+            *(bucket.arn_for_objects(each.s3_object_key) for each in release.values()),
         )
-        role.add_to_policy(
-            iam.PolicyStatement(
-                sid="ModelsAndLogs",
-                actions=["s3:GetObject", "s3:PutObject"],
-                resources=[artifacts.bucket.arn_for_objects("*")],
-            )
-        )
-        role.add_to_policy(
-            iam.PolicyStatement(sid="Bucket", actions=["s3:ListBucket"], resources=[artifacts.bucket.bucket_arn])
-        )
+        allow(role, "ModelsAndLogs", ["s3:GetObject", "s3:PutObject"], artifacts.bucket.arn_for_objects("*"))
+        allow(role, "Bucket", ["s3:ListBucket"], artifacts.bucket.bucket_arn)
         for policy in _MANAGED:
             acknowledge(
                 role,
                 f"AwsSolutions::AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{policy}]",
                 "What Image Builder's documentation asks of the role of a build, kept current by AWS",
             )
-        child = artifacts.bucket.node.default_child
-        bucket_id = Stack.of(self).get_logical_id(child) if isinstance(child, CfnElement) else ""
-        acknowledge(
-            role,
-            f"AwsSolutions::AwsSolutions-IAM5[Resource::<{bucket_id}.Arn>/*]",
-            "The bucket is for what builds read and write, and nothing else",
-        )
+        reason = "The bucket is for what builds read and write, and nothing else"
+        accept_star(role, objects_of(artifacts.bucket), reason)
         return role
 
     def _decided(self, image: Image) -> dict[str, str]:
@@ -276,14 +314,59 @@ class ImagePipelines(Construct):
         )
 
 
-def _copied_requirements() -> list[str]:
-    """Return the requirements that service/Dockerfile copies, as exceptions to the exclusions."""
-    dockerfile = (REPOSITORY_ROOT / "service" / "Dockerfile").read_text(encoding="utf-8")
-    (copied,) = re.findall(r"^COPY ((?:requirements/\w+\.txt\s+(?:\\\n\s*)?)+)requirements/$", dockerfile, re.MULTILINE)
-    return ["!requirements", *(f"!{name}" for name in re.findall(r"\S+\.txt", copied))]
+# A cell that scales or heals starts instances of its release within a quarter, so what serves is not deleted, and the
+# newest releases stay for rollbacks.
+OLD_MONTHS, UNUSED_MONTHS, KEPT = 6, 3, 5
+_DELETES_IMAGES = "service-role/EC2ImageBuilderLifecycleExecutionPolicy"
+
+
+class ImageLifecycle(Construct):
+    """The lifecycle policy of a fleet's machine images, each of which keeps a snapshot of a hundred gigabytes.
+
+    Image Builder deletes what is old, is not among the newest, and has started no instance for long. Not run in AWS.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id)
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("imagebuilder.amazonaws.com"),
+            description=f"Deletes old machine images of {settings.name}",
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(_DELETES_IMAGES)],
+        )
+        acknowledge(
+            role,
+            f"AwsSolutions::AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{_DELETES_IMAGES}]",
+            "What the role of a lifecycle policy is to have: it may delete only what Image Builder made and tagged so "
+            "(EC2 Image Builder user guide, Manage lifecycle policies: prerequisites)",
+        )
+        kind, kept = imagebuilder.CfnLifecyclePolicy, KEPT * len(images(settings))
+        kind(
+            self,
+            "Policy",
+            name=f"peakplan-{settings.name}",
+            description=f"Images of {settings.name} that are {OLD_MONTHS} months old and were not started for "
+            f"{UNUSED_MONTHS}, but for the newest {kept}",
+            execution_role=role.role_arn,
+            resource_type="AMI_IMAGE",
+            policy_details=[
+                kind.PolicyDetailProperty(
+                    action=kind.ActionProperty(
+                        type="DELETE", include_resources=kind.IncludeResourcesProperty(amis=True, snapshots=True)
+                    ),
+                    filter=kind.FilterProperty(type="AGE", value=OLD_MONTHS, unit="MONTHS", retain_at_least=kept),
+                    exclusion_rules=kind.ExclusionRulesProperty(
+                        amis=kind.AmiExclusionRulesProperty(
+                            is_public=False, last_launched=kind.LastLaunchedProperty(unit="MONTHS", value=UNUSED_MONTHS)
+                        )
+                    ),
+                )
+            ],
+            resource_selection=kind.ResourceSelectionProperty(tag_map={TAG: settings.name}),
+        )
 
 
 def _version(*contents: str) -> str:
-    """Return a semantic version derived from the contents: 1.0.n with n of their hash."""
     digest = hashlib.sha256("\n".join(contents).encode()).hexdigest()
     return f"1.0.{int(digest[:7], 16)}"

@@ -1,19 +1,91 @@
-"""The network of a fleet: private subnets in every zone, endpoints instead of NAT, flow logs of everything."""
-
-from __future__ import annotations
+"""The network of a fleet: private subnets in every zone, endpoints instead of NAT, flow logs, callers' ways in."""
 
 from aws_cdk import Aws, Stack
+from aws_cdk import aws_certificatemanager as acm
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_route53 as route53
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.access import HTTPS, issued_certificate, routes_to_callers
 from infra.constructs.acknowledge import acknowledge
-from infra.constructs.log_storage import log_group
+from infra.constructs.storage import log_group
 from infra.fleet import addresses
-from infra.fleet.endpoints import GATEWAYS, Endpoint, by_service
+from infra.fleet.network_parts import GATEWAYS, by_service
 from infra.fleet.settings import FleetSettings
+from infra.fleet.shards import associated_by_us, names_in_tls
+
+HTTP, HTTPS = 80, 443
+
+
+def routes_to_callers(scope: Construct, vpc: ec2.Vpc, settings: FleetSettings) -> None:
+    """Route traffic for callers' networks over the settings' transit gateway or peering, if there is one."""
+    access = settings.access
+    if not access.transit_gateway and not access.peering:
+        return
+    cells = vpc.select_subnets(subnet_group_name="Cells")
+    attachment = None
+    if access.transit_gateway:
+        attachment = ec2.CfnTransitGatewayAttachment(
+            scope,
+            "TransitGateway",
+            transit_gateway_id=access.transit_gateway,
+            vpc_id=vpc.vpc_id,
+            subnet_ids=cells.subnet_ids,
+        )
+    cidrs = sorted({str(cidr) for caller in settings.callers for cidr in caller.cidrs})
+    for zone, subnet in enumerate(cells.subnets, start=1):
+        for number, cidr in enumerate(cidrs, start=1):
+            route = ec2.CfnRoute(
+                scope,
+                f"ToCaller-{number}-{zone}",
+                route_table_id=subnet.route_table.route_table_id,
+                destination_cidr_block=cidr,
+                transit_gateway_id=access.transit_gateway,
+                vpc_peering_connection_id=access.peering,
+            )
+            if attachment is not None:
+                route.add_resource_dependency(attachment)
+
+
+def issued_certificate(scope: Construct, settings: FleetSettings) -> None:
+    """Issue a certificate by the settings' private CA, if any. Its ARN is stored in the parameter that cells read."""
+    authority = settings.load_balancer.certificate_authority
+    if authority is None:
+        return
+    name, wildcard = names_in_tls(settings)
+    certificate = acm.CfnCertificate(
+        scope,
+        "Certificate",
+        domain_name=name,
+        subject_alternative_names=[wildcard],
+        certificate_authority_arn=authority,
+    )
+    ssm.StringParameter(
+        scope,
+        "CertificateArn",
+        parameter_name=settings.load_balancer.certificate_parameter,
+        string_value=certificate.ref,
+        description=f"Certificate of the load balancers of {settings.name}",
+    )
+
+
+def associate(scope: Construct, zone: route53.PrivateHostedZone, settings: FleetSettings) -> None:
+    """Let the callers' VPCs of this account resolve the fleet's names.
+
+    VPCs of other accounts are associated by their owners.
+    """
+    for caller in associated_by_us(settings):
+        zone.add_vpc(
+            ec2.Vpc.from_vpc_attributes(
+                scope,
+                f"Caller-{caller.vpc_id}",
+                vpc_id=caller.vpc_id,
+                availability_zones=[f"{caller.region}a"],  # CDK requires a zone, and nothing uses it
+                region=caller.region,
+            )
+        )
+
 
 ZONES_BY_NAME = "CloudFormation-Validate::W3010"
 
@@ -93,16 +165,14 @@ class Network(Construct):
                     private_dns_enabled=True,
                 )
             for endpoint in asked:
-                made.add_to_policy(self._policy_of(endpoint))
-
-    def _policy_of(self, endpoint: Endpoint) -> iam.PolicyStatement:
-        """Return an endpoint's policy, which allows its listed actions only to this account's hosts."""
-        return iam.PolicyStatement(
-            principals=[iam.AnyPrincipal()],
-            actions=list(endpoint.actions),
-            resources=[resource.format(fleet=self._settings.name) for resource in endpoint.resources],
-            conditions={"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}},
-        )
+                made.add_to_policy(
+                    iam.PolicyStatement(
+                        principals=[iam.AnyPrincipal()],
+                        actions=list(endpoint.actions),
+                        resources=[resource.format(fleet=self._settings.name) for resource in endpoint.resources],
+                        conditions={"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}},
+                    )
+                )
 
     def _publish(self, private: ec2.SubnetType) -> None:
         cells = self.vpc.select_subnets(subnet_type=private).subnet_ids

@@ -1,19 +1,82 @@
-"""The targets of notifications: encrypted topics with the on-call addresses subscribed, or the team's own topics."""
+"""The targets of notifications, and what a fleet's spending tells them: a budget and the detection of unusual cost.
 
-from __future__ import annotations
+Budget and monitor see a bill by the tag that every resource has, once the account that pays has activated it for cost
+allocation (docs/fleet.md). An account may be refused either, so they have a stack of their own. Not run in AWS.
+"""
 
+import json
 from dataclasses import dataclass
 
 from aws_cdk import Stack
+from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_ce as ce
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from infra.constructs.log_storage import removal_policy
-from infra.constructs.spending import PUBLISHERS
+from infra.constructs.storage import removal_policy
+from infra.fleet.cost import spending
+from infra.fleet.parts import TAG
 from infra.fleet.settings import FleetSettings
+
+# Of AWS Budgets and Cost Anomaly Detection, which publish to the topic (Cost Management user guide).
+PUBLISHERS = ("budgets.amazonaws.com", "costalerts.amazonaws.com")
+
+
+class SpendingAlarms(Construct):
+    """A monthly budget of one fleet, and an anomaly monitor where the fleet file asks for one."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, topic: str) -> None:
+        super().__init__(scope, id)
+        limits, name = spending(settings), f"peakplan-{settings.name}"
+        budgets.CfnBudget(
+            self,
+            "Budget",
+            budget=budgets.CfnBudget.BudgetDataProperty(
+                budget_name=name,
+                budget_type="COST",
+                time_unit="MONTHLY",
+                budget_limit=budgets.CfnBudget.SpendProperty(amount=limits.month, unit="USD"),
+                cost_filters={"TagKeyValue": [f"user:{TAG}${settings.name}"]},
+            ),
+            notifications_with_subscribers=[
+                budgets.CfnBudget.NotificationWithSubscribersProperty(
+                    notification=budgets.CfnBudget.NotificationProperty(
+                        notification_type=kind,
+                        comparison_operator="GREATER_THAN",
+                        threshold=100,
+                        threshold_type="PERCENTAGE",
+                    ),
+                    subscribers=[budgets.CfnBudget.SubscriberProperty(subscription_type="SNS", address=topic)],
+                )
+                for kind in ("ACTUAL", "FORECASTED")
+            ],
+        )
+        if settings.cost_anomalies:
+            self._watch(settings, name, limits.surprise, topic)
+
+    def _watch(self, settings: FleetSettings, name: str, surprise: int, topic: str) -> None:
+        usual = {"Tags": {"Key": TAG, "Values": [settings.name], "MatchOptions": ["EQUALS"]}}
+        monitor = ce.CfnAnomalyMonitor(
+            self, "Monitor", monitor_name=name, monitor_type="CUSTOM", monitor_specification=json.dumps(usual)
+        )
+        impact = {
+            "Key": "ANOMALY_TOTAL_IMPACT_ABSOLUTE",
+            "MatchOptions": ["GREATER_THAN_OR_EQUAL"],
+            "Values": [str(surprise)],
+        }
+        ce.CfnAnomalySubscription(
+            self,
+            "Anomalies",
+            subscription_name=name,
+            frequency="IMMEDIATE",  # the only one that a topic may have
+            monitor_arn_list=[monitor.attr_monitor_arn],
+            subscribers=[ce.CfnAnomalySubscription.SubscriberProperty(type="SNS", address=topic)],
+            threshold_expression=json.dumps({"Dimensions": impact}),
+        )
+
 
 _ALARMS = iam.ServicePrincipal("cloudwatch.amazonaws.com")
 _SPENDING = tuple(iam.ServicePrincipal(name) for name in PUBLISHERS)
@@ -21,14 +84,11 @@ _SPENDING = tuple(iam.ServicePrincipal(name) for name in PUBLISHERS)
 
 @dataclass(frozen=True)
 class OnCallTopics:
-    """The ARNs of the SNS topics: one for pages, one for tickets."""
-
     page: str
     ticket: str
 
 
 def topic_name(settings: FleetSettings, name: str) -> str:
-    """Return the name of a topic of ours: pages or tickets."""
     return f"peakplan-{settings.name}-{name}"
 
 

@@ -1,7 +1,5 @@
 """The state machine that brings releases to the cells, and the role with which it may."""
 
-from __future__ import annotations
-
 import json
 
 from aws_cdk import Aws
@@ -9,12 +7,12 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as stepfunctions
 from constructs import Construct
 
-from infra.constructs.acknowledge import acknowledge
-from infra.constructs.log_storage import log_group
+from infra.constructs.acknowledge import allow
+from infra.constructs.storage import log_group
 from infra.fleet.images import images
 from infra.fleet.metrics import metrics
 from infra.fleet.rollout_machine import definition
-from infra.fleet.rollout_states import MARKER, State, machine_name
+from infra.fleet.rollout_states import MARKER, machine_name
 from infra.fleet.settings import FleetSettings
 
 # `cdk bootstrap` makes these (AWS CDK developer guide, Bootstrapping: hnb659fds is the default qualifier).
@@ -36,16 +34,7 @@ _TRACING = ("xray:PutTraceSegments", "xray:PutTelemetryRecords", "xray:GetSampli
 EVERYWHERE = ("cloudwatch:DescribeAlarms", *_LOG_DELIVERY, *_TRACING)
 
 
-def machine_text(machine: State) -> str:
-    """Return a machine's definition as JSON. `Stack.to_json_string` would leave out each null, and a result path that
-    is null drops a result: without it the result takes the place of all that the machine knows.
-    """
-    return json.dumps(machine)
-
-
 class RolloutMachine(Construct):
-    """The machine `peakplan-<fleet>-rollout`, as `machine`."""
-
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id)
         self._settings = settings
@@ -61,7 +50,9 @@ class RolloutMachine(Construct):
             "Machine",
             state_machine_name=machine_name(settings),
             role_arn=role.role_arn,
-            definition_string=machine_text(definition(settings)),
+            # `Stack.to_json_string` would leave out each null, and a result path that is null drops a result: without
+            # it the result takes the place of all that the machine knows.
+            definition_string=json.dumps(definition(settings)),
             logging_configuration=stepfunctions.CfnStateMachine.LoggingConfigurationProperty(
                 level="ALL", include_execution_data=False, destinations=[destination]
             ),
@@ -83,35 +74,30 @@ class RolloutMachine(Construct):
         stacks = f"{arn}:cloudformation:{place}:stack/peakplan-{name}-*"
         parameters = f"{arn}:ssm:{place}:parameter/peakplan/{name}/*"
         templates = f"{arn}:s3:::{ASSETS_BUCKET.format(**bootstrap)}/*"
-        # A stack is made protected, which wants the permission to protect it (AWS CloudFormation user guide, Protect
-        # stacks from being deleted).
-        changes = ("CreateStack", "UpdateTerminationProtection", "UpdateStack", "CancelUpdateStack", "DescribeStacks")
-        may = {
-            "Stacks": (changes, "cloudformation", stacks),
-            "Progress": (("GetParameter", "PutParameter", "DeleteParameter"), "ssm", parameters),
-            "Templates": (("GetObject",), "s3", templates),
-        }
-        for sid, (actions, service, resource) in may.items():
-            names = [f"{service}:{action}" for action in actions]
-            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=names, resources=[resource]))
-        # CloudFormation reads what templates name in SSM as whoever asks for the change, before it takes its own role.
+        changes = ("UpdateStack", "CancelUpdateStack", "DescribeStacks")
+        ids = "CloudFormation invents the ids of stacks; the fleet's name is exact (Service Authorization Reference)"
+        allow(role, "Stacks", [f"cloudformation:{change}" for change in changes], stacks, because=ids)
+        progress = ("ssm:GetParameter", "ssm:PutParameter", "ssm:DeleteParameter")
+        own = "The fleet's own parameters, one for each stack and cell"
+        allow(role, "Progress", progress, parameters, because=own)
+        hashed = "A template's key is its hash (AWS CDK, Bootstrapping)"
+        allow(role, "Templates", ["s3:GetObject"], templates, because=hashed)
+        # CloudFormation reads a template's SSM parameters with the caller's role, before it assumes its own.
         certificate, baked = settings.load_balancer.certificate_parameter, (each.parameter for each in images(settings))
         read = (f"peakplan/{name}/*", BOOTSTRAP_PARAMETER, certificate, *baked)
         named = [f"{arn}:ssm:{place}:parameter/{each.removeprefix('/')}" for each in read]
-        role.add_to_policy(iam.PolicyStatement(sid="Read", actions=["ssm:GetParameters"], resources=named))
+        allow(role, "Read", ["ssm:GetParameters"], *named)
         execution = f"{arn}:iam::{Aws.ACCOUNT_ID}:role/{EXECUTION_ROLE.format(**bootstrap)}"
         passed = {"StringEquals": {"iam:PassedToService": "cloudformation.amazonaws.com"}}
-        role.add_to_policy(
-            iam.PolicyStatement(sid="Execution", actions=["iam:PassRole"], resources=[execution], conditions=passed)
-        )
+        allow(role, "Execution", ["iam:PassRole"], execution, conditions=passed)
         self._let_it_start_itself(role)
         marks = {"StringEquals": {"cloudwatch:namespace": metrics().namespace(MARKER)}}
-        role.add_to_policy(
-            iam.PolicyStatement(sid="Marks", actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=marks)
+        allow(role, "Marks", ["cloudwatch:PutMetricData"], "*", conditions=marks)
+        no_resource = (
+            "These actions take no resource (Service Authorization Reference of CloudWatch and X-Ray; AWS Step "
+            "Functions developer guide, Using CloudWatch Logs to log execution history)"
         )
-        looks = (*EVERYWHERE, "cloudwatch:GetMetricData")
-        role.add_to_policy(iam.PolicyStatement(sid="Alarms", actions=list(looks), resources=["*"]))
-        self._accept(role, stacks, parameters, templates)
+        allow(role, "Alarms", (*EVERYWHERE, "cloudwatch:GetMetricData"), "*", because=no_resource)
         return role
 
     def _let_it_start_itself(self, role: iam.Role) -> None:
@@ -123,37 +109,10 @@ class RolloutMachine(Construct):
         machine = f"arn:{Aws.PARTITION}:states:{place}:stateMachine:{name}"
         executions = f"arn:{Aws.PARTITION}:states:{place}:execution:{name}:*"
         rule = f"arn:{Aws.PARTITION}:events:{place}:rule/StepFunctionsGetEventsForStepFunctionsExecutionRule"
-        may = {
-            "Executions": (("states:StartExecution",), machine),
-            "TheirEnd": (("states:DescribeExecution", "states:StopExecution"), executions),
-            "ToldOfIt": (("events:PutTargets", "events:PutRule", "events:DescribeRule"), rule),
-        }
-        for sid, (actions, resource) in may.items():
-            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=list(actions), resources=[resource]))
-        reason = (
+        invented = (
             "Step Functions invents the names of executions; the machine's is exact (Service Authorization Reference)"
         )
-        acknowledge(role, f"AwsSolutions::AwsSolutions-IAM5[Resource::{printed(executions)}]", reason)
-
-    @staticmethod
-    def _accept(role: iam.Role, stacks: str, parameters: str, templates: str) -> None:
-        finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
-        reason = "CloudFormation invents the ids of stacks; the fleet's name is exact (Service Authorization Reference)"
-        acknowledge(role, finding.format(printed(stacks)), reason)
-        acknowledge(
-            role, finding.format(printed(parameters)), "The fleet's own parameters, one for each stack and cell"
-        )
-        acknowledge(role, finding.format(printed(templates)), "A template's key is its hash (AWS CDK, Bootstrapping)")
-        reason = (
-            "These actions take no resource (Service Authorization Reference of CloudWatch and X-Ray; AWS Step "
-            "Functions developer guide, Using CloudWatch Logs to log execution history)"
-        )
-        acknowledge(role, finding.format("*"), reason)
-
-
-def printed(arn: str) -> str:
-    """Return an ARN as the check prints it."""
-    for token in ("Region", "AccountId", "Partition"):
-        value = {"Region": Aws.REGION, "AccountId": Aws.ACCOUNT_ID, "Partition": Aws.PARTITION}[token]
-        arn = arn.replace(value, f"<AWS::{token}>")
-    return arn
+        ended = ("states:DescribeExecution", "states:StopExecution")
+        allow(role, "Executions", ["states:StartExecution"], machine)
+        allow(role, "TheirEnd", ended, executions, because=invented)
+        allow(role, "ToldOfIt", ("events:PutTargets", "events:PutRule", "events:DescribeRule"), rule)

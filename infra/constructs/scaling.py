@@ -1,13 +1,12 @@
 """The scaling law rendered into CloudFormation; infra/fleet/scaling.py makes every decision."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
+from infra.constructs.names import NamedMetric, camel, query
 from infra.constructs.schedule import GroupSchedule
 from infra.fleet.metrics import metrics
 from infra.fleet.policies import READINGS_WARM_UP_SECONDS, Signal, StepPolicy
@@ -121,7 +120,7 @@ class GroupScaling(Construct):
         edges = [step.above - policy.threshold for step in policy.steps]
         rendered = _Policy(
             self,
-            _camel(policy.name),
+            camel(policy.name),
             auto_scaling_group_name=self._group.auto_scaling_group_name,
             policy_type="StepScaling",
             adjustment_type="PercentChangeInCapacity",
@@ -219,23 +218,9 @@ class GroupScaling(Construct):
         dimensions = dict(self._dimensions)
         if id.startswith(_OF_THE_CELL):
             del dimensions["Group"]
-        known = metrics().metric(metric, tuple(dimensions))
-        return _Query(
-            id=id,
-            metric_stat=cloudwatch.CfnAlarm.MetricStatProperty(
-                metric=cloudwatch.CfnAlarm.MetricProperty(
-                    namespace=metrics().namespace(metric),
-                    metric_name=metric,
-                    dimensions=[
-                        cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value)
-                        for name, value in dimensions.items()
-                    ],
-                ),
-                stat=known.statistic,
-                period=period,
-            ),
-            return_data=returned,
-        )
+        statistic = metrics().metric(metric, tuple(dimensions)).statistic
+        named = NamedMetric(id, metrics().namespace(metric), metric, tuple(dimensions.items()), statistic)
+        return query(named, period, returned=returned)
 
     def _alarm(
         self,
@@ -251,7 +236,7 @@ class GroupScaling(Construct):
     ) -> None:
         cloudwatch.CfnAlarm(
             self,
-            f"{_camel(name)}Alarm",
+            f"{camel(name)}Alarm",
             alarm_name=scaling_alarm_name(self._group_name, name),
             alarm_description=description,
             comparison_operator="GreaterThanOrEqualToThreshold",
@@ -262,7 +247,3 @@ class GroupScaling(Construct):
             treat_missing_data=missing,
             alarm_actions=[action] if action else None,
         )
-
-
-def _camel(name: str) -> str:
-    return "".join(word.capitalize() for word in name.split("-"))

@@ -1,14 +1,12 @@
 """ElastiCache for Valkey: the cache of plans that one cell's hosts share, encrypted, in several zones."""
 
-from __future__ import annotations
-
 from aws_cdk import ArnFormat, Fn, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_elasticache as elasticache
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.constructs.acknowledge import AUTH_TOKENS_OF_CACHES, acknowledge, skip_in_checkov
+from infra.constructs.acknowledge import AUTH_TOKENS_OF_CACHES, acknowledge, allow, skip_in_checkov
 from infra.constructs.network import cell_subnets
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shared_cache import ACCESS, ENGINE, ENGINE_VERSION, PORT
@@ -39,23 +37,14 @@ class PlanCache(Construct):
         }
 
     def admit(self, role: iam.IRole) -> None:
-        """Let a host's role sign in."""
-        stack = Stack.of(self)
-        role.add_to_principal_policy(
-            iam.PolicyStatement(
-                sid="SharedCache",
-                actions=["elasticache:Connect"],
-                resources=[
-                    stack.format_arn(
-                        service="elasticache",
-                        resource=kind,
-                        resource_name=resource,
-                        arn_format=ArnFormat.COLON_RESOURCE_NAME,
-                    )
-                    for kind, resource in (("replicationgroup", self._group.ref), ("user", self._user_name))
-                ],
+        ours = {"replicationgroup": self._group.ref, "user": self._user_name}
+        arns = [
+            Stack.of(self).format_arn(
+                service="elasticache", resource=kind, resource_name=name, arn_format=ArnFormat.COLON_RESOURCE_NAME
             )
-        )
+            for kind, name in ours.items()
+        ]
+        allow(role, "SharedCache", ["elasticache:Connect"], *arns)
 
     def _replication_group(
         self, settings: FleetSettings, name: str, vpc: ec2.IVpc, hosts: ec2.SecurityGroup

@@ -1,17 +1,13 @@
 """Shoppers' events: what a host needs to keep them, and the delivery stream and bucket that they go on to."""
 
-from __future__ import annotations
-
 from aws_cdk import Aws, CfnOutput
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kinesisfirehose as firehose
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.constructs.acknowledge import acknowledge
-from infra.constructs.buckets import private_bucket
-from infra.constructs.log_storage import log_group, removal_policy
+from infra.constructs.acknowledge import accept_star, allow, objects_of
+from infra.constructs.storage import log_group, private_bucket, removal_policy
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shopper_events import (
     BUFFER_MEGABYTES,
@@ -28,7 +24,6 @@ _LOG_STREAM = "delivery"
 
 
 def events_environment(settings: FleetSettings) -> dict[str, str]:
-    """Return what a host has to be told; nothing where events are off."""
     if not settings.shopper_events.enabled:
         return {}
     environment = {
@@ -55,10 +50,9 @@ def admit_to_events(role: iam.Role, settings: FleetSettings) -> None:
     if not settings.shopper_events.enabled:
         return
     key = f"arn:{Aws.PARTITION}:ssm:{Aws.REGION}:{Aws.ACCOUNT_ID}:parameter{key_parameter(settings.name)}"
-    role.add_to_policy(iam.PolicyStatement(sid="EventsKey", actions=["ssm:GetParameter"], resources=[key]))
+    allow(role, "EventsKey", ["ssm:GetParameter"], key)
     if settings.shopper_events.bucket:
-        stream = [_stream_arn(settings)]
-        role.add_to_policy(iam.PolicyStatement(sid="Events", actions=["firehose:PutRecordBatch"], resources=stream))
+        allow(role, "Events", ["firehose:PutRecordBatch"], _stream_arn(settings))
 
 
 def _stream_arn(settings: FleetSettings) -> str:
@@ -118,19 +112,12 @@ class EventDelivery(Construct):
         # Amazon Data Firehose developer guide, Grant Firehose access to an Amazon S3 destination.
         on_bucket = ("s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads")
         on_objects = ("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject")
-        objects = [self.bucket.arn_for_objects("*")]
-        role.add_to_policy(
-            iam.PolicyStatement(sid="Bucket", actions=list(on_bucket), resources=[self.bucket.bucket_arn])
-        )
-        role.add_to_policy(iam.PolicyStatement(sid="Objects", actions=list(on_objects), resources=objects))
-        role.add_to_policy(
-            iam.PolicyStatement(sid="Log", actions=["logs:PutLogEvents"], resources=[group.log_group_arn])
-        )
-        child = self.bucket.node.default_child
-        assert isinstance(child, s3.CfnBucket)
-        acknowledge(
+        allow(role, "Bucket", on_bucket, self.bucket.bucket_arn)
+        allow(role, "Objects", on_objects, self.bucket.arn_for_objects("*"))
+        allow(role, "Log", ["logs:PutLogEvents"], group.log_group_arn)
+        accept_star(
             role,
-            f"AwsSolutions::AwsSolutions-IAM5[Resource::<{child.stack.get_logical_id(child)}.Arn>/*]",
+            objects_of(self.bucket),
             "Firehose names objects by their time (Amazon Data Firehose developer guide, Grant Firehose access to an "
             "Amazon S3 destination)",
         )

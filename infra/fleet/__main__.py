@@ -6,11 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from infra.fleet import sizes
 from infra.fleet.cost import PRICES, Prices
-from infra.fleet.cost_report import data, report
-from infra.fleet.events import upcoming_events_only
-from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
+from infra.fleet.cost_report import data, report, size_lines
+from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema, upcoming_events_only
 from infra.fleet.vllm import script
 
 SCHEMA = Path(__file__).with_name("schema.json")
@@ -36,7 +34,7 @@ def _run(arguments: argparse.Namespace) -> str:
     prices = Prices.from_json(arguments.prices)
     if arguments.json:
         return json.dumps(data(settings, prices), ensure_ascii=False)
-    return "\n".join([report(settings, prices), "", *sizes.lines(prices)])
+    return "\n".join([report(settings, prices), "", *size_lines(prices)])
 
 
 def main(words: list[str] | None = None) -> int:

@@ -1,7 +1,5 @@
 """The division of a fleet's VPC into subnets, and the number of addresses that they must hold."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -29,24 +27,20 @@ class Subnets:
     public: int | None
 
 
-def has_public_subnets(settings: FleetDescription) -> bool:
-    """Return whether the fleet has public addresses, for NAT gateways or load balancers."""
-    return settings.network.nat or settings.load_balancer.scheme == "internet-facing"
-
-
 def subnets(settings: FleetDescription) -> Subnets:
     """Return the largest equal cell subnets, one in each zone, that fit the VPC.
 
     The public subnets share one more such block.
     """
-    zones, public = len(settings.availability_zones), has_public_subnets(settings)
+    # NAT gateways and internet-facing load balancers have public addresses.
+    public = settings.network.nat or settings.load_balancer.scheme == "internet-facing"
+    zones = len(settings.availability_zones)
     cells = max(LARGEST_SUBNET_PREFIX, settings.network.cidr.prefixlen + math.ceil(math.log2(zones + public)))
     shared = max(LARGEST_PUBLIC_PREFIX, cells + math.ceil(math.log2(zones)))
     return Subnets(cells, shared if public else None)
 
 
 def room(prefix: int) -> int:
-    """Return how many addresses of a subnet its owner may use."""
     return int(2 ** (32 - prefix)) - TAKEN_BY_AWS
 
 

@@ -1,13 +1,14 @@
-"""The data model of alarms: readings of metrics, an expression over them, a threshold, periods and a severity."""
+"""The data model of alarms: readings of metrics, an expression over them, a threshold, a severity and runbook."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal
 
 from infra.fleet.metrics import metrics
+from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FleetSettings
 
 Comparison = Literal["GreaterThanThreshold", "GreaterThanOrEqualToThreshold"]
@@ -26,7 +27,7 @@ class Severity(StrEnum):
 
     PAGE = "page"  # wakes a person, through the cell's page alarm
     TICKET = "ticket"  # tells the on-call target; can wait for the morning
-    PART = "part"  # notifies nobody; other alarms are composed of it
+    PART = "part"  # sends no notification; other alarms are composed of it
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Reading:
     metric: str
     dimensions: tuple[str, ...] = ("Fleet", "Cell")
     fixed: tuple[tuple[str, str], ...] = ()
-    none_is_zero: bool = True  # a count that nobody sent is a count of zero; a latency that nobody sent is unknown
+    none_is_zero: bool = True  # a missing count is zero; a missing latency is unknown
     asked: str = ""  # a statistic that overrides the metric's own
 
     def __post_init__(self) -> None:
@@ -53,12 +54,10 @@ class Reading:
 
     @property
     def statistic(self) -> str:
-        """CloudWatch's name of the statistic."""
         return self.asked or metrics().metric(self.metric).statistic
 
     @property
     def published_name(self) -> str:
-        """CloudWatch's name of the metric."""
         return metrics().published_name(self.metric)
 
     @property
@@ -68,7 +67,6 @@ class Reading:
 
     @property
     def namespace(self) -> str:
-        """The metric's CloudWatch namespace."""
         return metrics().namespace(self.metric)
 
 
@@ -103,7 +101,6 @@ class MetricAlarm:
 
     @property
     def period_seconds(self) -> int:
-        """The seconds of a period."""
         return self.evaluation[0]
 
     @property
@@ -118,7 +115,6 @@ class MetricAlarm:
 
     @property
     def when(self) -> str:
-        """The condition in words."""
         line = f"{_SIGNS[self.comparison]} {self.line:g} {self.unit}" if self.unit else "yes"
         whole = _duration(self.period_seconds * self.periods)
         if self.periods == 1:
@@ -143,12 +139,10 @@ class CompositeAlarm:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The keys of the alarms that this alarm evaluates."""
         return self.all_of + self.any_of + self.none_of
 
     @property
     def when(self) -> str:
-        """The condition in words."""
         if self.words:
             return self.words
         words = [
@@ -187,10 +181,7 @@ class Slo:
 
 @dataclass(frozen=True)
 class Burn:
-    """A burn rate of an error budget over a long window.
-
-    A short window confirms it, so that the alarm ends in time.
-    """
+    """A burn rate of an error budget over a long window. A short window confirms it, so that the alarm ends in time."""
 
     key: str
     budget_share: float  # of the 28 days' budget, gone within the long window
@@ -212,8 +203,33 @@ class Burn:
 
 
 def _duration(seconds: int) -> str:
-    """Return the duration in the largest unit that divides it evenly."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds % size == 0:
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+RUNBOOKS = REPOSITORY_ROOT / "docs" / "runbooks"
+_LINK = re.compile(r"\]\(([a-z0-9-]+)\.md\)")
+
+
+def page_name(settings: FleetSettings, runbook: str) -> str:
+    return f"peakplan-{settings.name}-runbook-{runbook}"
+
+
+def runbook_url(settings: FleetSettings, runbook: str) -> str:
+    """Return the runbook's URL for notifications, which opens the page itself."""
+    if settings.runbooks:
+        return f"{settings.runbooks.rstrip('/')}/{runbook}.md"
+    console = f"https://{settings.region}.console.aws.amazon.com/cloudwatch/home?region={settings.region}"
+    return f"{console}#dashboards/dashboard/{page_name(settings, runbook)}"
+
+
+def pages(settings: FleetSettings, folder: Path = RUNBOOKS) -> dict[str, str]:
+    """Return every runbook's Markdown by its name, with links that lead to the other pages."""
+    return {
+        path.stem: _LINK.sub(
+            lambda link: f"]({runbook_url(settings, link.group(1))})", path.read_text(encoding="utf-8")
+        )
+        for path in sorted(folder.glob("*.md"))
+    }

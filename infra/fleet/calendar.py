@@ -1,16 +1,23 @@
-"""The scheduled minimum of a group's size: a forecast by day and hour, with known events above it."""
+"""What a group has at a given time: the scheduled minimum of its size, and the capacity that EC2 promises for events.
 
-from __future__ import annotations
+The minimum is a forecast by day and hour, with known events above it. On-Demand Capacity Reservations, one for each
+event, cell, group and zone, are asked for `reserve_hours` before the event, paid for from then on, and end with it.
+They are open: instances of their type that already run in the zone count, and those that find no room run On-Demand all
+the same. Source: Amazon EC2 user guide, Capacity Reservations.
+"""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Self
 from zoneinfo import ZoneInfo
 
 from infra.fleet import sizing
 from infra.fleet.demand import DAYS
-from infra.fleet.parts import Group
+from infra.fleet.description import FleetDescription
+from infra.fleet.parts import PART_TAG, TAG, Group
 from infra.fleet.policies import ScheduledFloor
 from infra.fleet.settings import FleetSettings
 
@@ -31,7 +38,7 @@ class Calendar:
     time_zone: str
 
     @classmethod
-    def of_group(cls, settings: FleetSettings, group: Group) -> Calendar:
+    def of_group(cls, settings: FleetSettings, group: Group) -> Self:
         """Return the calendar of `group`.
 
         Floors rise one cold boot before the load is forecast to rise, and fall when it is forecast to fall.
@@ -66,7 +73,6 @@ class Calendar:
 
     @property
     def highest(self) -> int:
-        """Return the highest floor of all."""
         return max([floor for _, floor in self.weekly] + [floor for _, _, floor, _ in self.events])
 
     def actions(self) -> Iterator[ScheduledFloor]:
@@ -124,3 +130,33 @@ class Calendar:
         midnight = moment.astimezone(ZoneInfo(self.time_zone)).replace(hour=0, minute=0, second=0, microsecond=0)
         times = (midnight + timedelta(days=ahead, minutes=minute) for ahead in range(8))
         return next(time for time in times if time > moment and time.weekday() in days)
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What is reserved for one event in each zone of one cell's group."""
+
+    event: str
+    opens: datetime
+    due: datetime  # when the instances that fill it are started
+    starts: datetime
+    closes: datetime
+    instances: int
+
+
+def reserved(settings: FleetDescription, group: Group) -> Iterator[Reserved]:
+    """Yield what `group` of one cell has reserved in each zone, event by event; nothing where it reserves nothing."""
+    for event in settings.events if group.reserve else ():
+        floor = max(group.minimum, sizing.instances_wanted(settings, group, event.multiplier))
+        yield Reserved(
+            event=event.name,
+            opens=event.start - timedelta(hours=event.reserve_hours),
+            due=event.start - timedelta(minutes=event.lead_minutes),
+            starts=event.start,
+            closes=event.end,
+            instances=math.ceil(floor / len(settings.availability_zones)),
+        )
+
+
+def tags(settings: FleetDescription, cell: str) -> list[dict[str, str]]:
+    return [{"Key": TAG, "Value": settings.name}, {"Key": PART_TAG, "Value": cell}]

@@ -1,23 +1,21 @@
-"""The cost of a fleet per hour and per million plans, with its arithmetic; prices.json is the only source of prices."""
-
-from __future__ import annotations
+"""The cost of a fleet per hour and per million plans, and what it may cost. All prices are in prices.json."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from infra.fleet import sizing
-from infra.fleet.alarm_kinds import MetricAlarm
+from infra.fleet.alarm_kinds import MetricAlarm, pages
 from infra.fleet.alarms import cell_alarms
-from infra.fleet.calendar import Calendar
+from infra.fleet.calendar import Calendar, reserved
+from infra.fleet.demand import DAYS
 from infra.fleet.metrics import metrics
 from infra.fleet.parts import Group
 from infra.fleet.policies import PERIOD_SECONDS, Signal
-from infra.fleet.reservations import reserved
-from infra.fleet.runbooks import pages
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetFileError, FleetSettings
 from infra.fleet.synthetic_plans import MEMORY_MIB
@@ -65,12 +63,8 @@ class Prices(BaseModel):
     detailed_monitoring_month: float = Field(description="an instance's metrics every minute")
 
     @classmethod
-    def from_json(cls, path: Path = PRICES) -> Prices:
-        """Return the prices in `path`.
-
-        Raises:
-            FleetFileError: the file is missing or not a price file.
-        """
+    def from_json(cls, path: Path = PRICES) -> Self:
+        """Return the prices in `path`. Raise FleetFileError where it is missing or not a price file."""
         try:
             return cls.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError) as error:
@@ -87,7 +81,6 @@ class Item:
 
     @property
     def hourly(self) -> float:
-        """The line's sum per hour."""
         return self.count * self.each
 
 
@@ -101,12 +94,10 @@ class Bill:
 
     @property
     def hourly(self) -> float:
-        """The sum of all lines per hour."""
         return sum(item.hourly for item in self.items)
 
     @property
     def per_million_plans(self) -> float:
-        """The price of a million plans at this load."""
         return self.hourly / (self.plans_per_minute * 60) * 1e6
 
 
@@ -127,7 +118,7 @@ def mean_floor(settings: FleetSettings, group: Group) -> float:
 def mean_share(settings: FleetSettings) -> float:
     """Return the weekly mean share of the ordinary peak, from the forecast, or 1 without one."""
     blocks = sorted(
-        (("mon", "tue", "wed", "thu", "fri", "sat", "sun").index(day) * 24 * 60 + block.minute, block.share)
+        (DAYS.index(day) * 24 * 60 + block.minute, block.share)
         for block in settings.traffic.forecast
         for day in block.days
     )
@@ -178,14 +169,10 @@ def _group_items(
     yield Item(f"{kind} volumes, warm pool's {warm:g} too", running + warm, disk)
 
 
-def _shared_cache(settings: FleetSettings, prices: Prices) -> Iterator[Item]:
-    cache = settings.shared_cache
-    if cache.enabled:
+def _beside_hosts(settings: FleetSettings, prices: Prices) -> Iterator[Item]:
+    if (cache := settings.shared_cache).enabled:
         count = cache.nodes * settings.cells
         yield Item(f"{cache.node_type} of the shared cache", count, prices.cache_node_hour[cache.node_type])
-
-
-def _canaries(settings: FleetSettings, prices: Prices) -> Iterator[Item]:
     if settings.synthetic_plans.enabled:
         runs = 60 * settings.cells
         yield Item("runs of canaries, one a minute in each cell", runs, prices.canary_run)
@@ -231,7 +218,6 @@ def alarm_metrics(settings: FleetSettings) -> tuple[int, int, int]:
 
 
 def _watching(settings: FleetSettings, prices: Prices, hosts: float, plans_an_hour: float) -> Iterator[Item]:
-    """Yield the cost of monitoring: logs, metrics, alarms and dashboards."""
     flushes = hosts * 3600 / PERIOD_SECONDS
     written = {
         "request logs": plans_an_hour * LOGGED_A_PLAN,
@@ -286,8 +272,7 @@ def bill(
         # All callers are taken to come by PrivateLink where a fleet offers it; a unit is a gigabyte an hour here too.
         Item("network load balancers, for PrivateLink", fronts, prices.network_balancer_hour),
         Item("network load balancer capacity units", units_by_bytes * fronts, prices.network_balancer_unit_hour),
-        *_shared_cache(settings, prices),
-        *_canaries(settings, prices),
+        *_beside_hosts(settings, prices),
         Item("interface endpoints, a zone each", len(settings.interface_services) * zones, prices.endpoint_zone_hour),
         # The image build always has one; the cells' network has one only on request.
         Item("NAT gateways", 1 + zones * network.nat, prices.nat_hour),
@@ -298,7 +283,31 @@ def bill(
 
 
 def bills(settings: FleetSettings, prices: Prices) -> tuple[Bill, ...]:
-    """Return an ordinary week's bill, averaged, then one for each event."""
     loads: list[tuple[str, float | None]] = [("ordinary week, on average", None)]
     loads += [(event.name, event.multiplier) for event in settings.events]
     return tuple(bill(settings, prices, name, multiplier) for name, multiplier in loads)
+
+
+ROOM = 1.2  # prices are list prices, and traffic is a forecast
+DAYS_A_MONTH = 30
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The limits of a fleet's bill, in the currency of its prices."""
+
+    month: int  # told when it is spent, and as soon as it is forecast
+    surprise: int  # told when so much more than is usual was spent
+
+
+def spending(settings: FleetSettings, prices: Prices | None = None) -> Spending:
+    """Return the fleet file's budget, or that of an ordinary month with its dearest event and a fifth above.
+
+    A surprise is half an ordinary day: an event is none, because anomalies are judged over days.
+    """
+    ordinary, *events = bills(settings, prices or Prices.from_json())
+    hours = [(event.end - event.start).total_seconds() / 3600 for event in settings.events]
+    more = (max(0.0, bill.hourly - ordinary.hourly) * length for bill, length in zip(events, hours, strict=True))
+    expected = ordinary.hourly * HOURS_A_MONTH + max(more, default=0.0)
+    month = settings.monthly_budget or ROOM * expected
+    return Spending(round(month), max(1, round(ordinary.hourly * HOURS_A_MONTH / DAYS_A_MONTH / 2)))

@@ -1,9 +1,14 @@
-"""The text of `make cost`: sizes with their arithmetic, bills, which inputs are measured, and alternatives."""
+"""The text of `peakplan fleet cost`: sizes with their arithmetic, bills, grounds, alternatives, other planners.
 
-from __future__ import annotations
+For each planner size and instance it takes the cheapest way that answers inside the SLO at the 99th percentile while
+nothing waits, and whose memory suffices: cores a replica and plans together on chips, replicas on processors. What is
+measured is the shipped planner on a processor; every other figure follows from it and from published numbers by the
+formulae of neuron_estimate.py.
+"""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,9 +16,9 @@ from infra.fleet import neuron_estimate, sizing
 from infra.fleet.cost import HOURS_A_MONTH, Bill, Prices, bills
 from infra.fleet.demand import ServiceTime
 from infra.fleet.instances import catalogue, processor
-from infra.fleet.measured import Measured
+from infra.fleet.model_folder import GIB, PLANNERS, SHIPPED, Planner
+from infra.fleet.neuron_estimate import MOST_ROWS, ROWS, Deployed, Loop, Measured, least_core_ms, plan_bytes
 from infra.fleet.parts import REPOSITORY_ROOT, Group
-from infra.fleet.roofline import least_core_ms, plan_bytes
 from infra.fleet.settings import FleetSettings
 
 FIGURES = REPOSITORY_ROOT / "docs" / "figures"
@@ -38,13 +43,13 @@ class Option:
 def cpu_service_time(kind: str | None = None, figures: Path = FIGURES) -> ServiceTime | None:
     """Return how long a plan keeps a core of `kind` busy with our int8 kernels, or None without figures.
 
-    Without a kind it is a core of the machine that was measured, by `make load-figures`. Other processors take as many
+    Without a kind it is a core of the machine that `peakplan bench load` measured. Other processors take as many
     times that as a plan takes them on one thread (instances.json). Nobody has timed an arm64 core: it is stated to
     take as many times the measured mean as our AVX2 kernel takes on the measured machine. NEON's dot products multiply
     64 pairs of int8 a cycle on Graviton4 (four units of 16; Arm Neoverse V2 software optimization guide), half of what
     AVX-512 VNNI does on that machine, and AVX2 needs three instructions for 32. Graviton3 (Neoverse V1) has four such
     units, too. Whatever the core, a plan takes no less
-    than the host's memory lets it (roofline.py), and its slowest plans grow with it.
+    than the host's memory lets it (least_core_ms), and its slowest plans grow with it.
     """
     try:
         if kind is None:
@@ -64,7 +69,7 @@ def cpu_service_time(kind: str | None = None, figures: Path = FIGURES) -> Servic
 
 @dataclass(frozen=True)
 class CoreTime:
-    """How long a plan of the shipped planner keeps a core busy whose memory nobody shares.
+    """How long a plan of the shipped planner keeps a core busy, with memory unshared.
 
     `slower` is how many times that of the measured core, `tail` the 99th percentile over the mean.
     """
@@ -109,7 +114,6 @@ def by_routing(settings: FleetSettings, prices: Prices) -> Iterator[tuple[Bill, 
 
 
 def routed(settings: FleetSettings, routing: Literal["off", "always"]) -> FleetSettings:
-    """Return the fleet with another routing."""
     return settings.model_copy(update={"model": settings.model.model_copy(update={"routing": routing})})
 
 
@@ -165,7 +169,6 @@ def data(settings: FleetSettings, prices: Prices) -> dict[str, Any]:
 
 
 def report(settings: FleetSettings, prices: Prices) -> str:
-    """Return the sizes and bills with their arithmetic as text."""
     lines = [f"Fleet {settings.name}: {settings.cells} cells in {settings.region}", "", *_sizing_lines(settings)]
     for each in bills(settings, prices):
         lines += ["", f"{each.load}: {each.plans_per_minute:,.0f} plans a minute"]
@@ -233,8 +236,8 @@ def _sizing_lines(settings: FleetSettings) -> Iterator[str]:
 def _routing_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:
     left = settings.model.work_by_choice
     yield (
-        f"By routing (model.routing of the fleet file). With always, rules plan by choice what the model's worth.json "
-        f"allows, and {left:.1%} of the model's work is left (worth.json; 100% where it does not say):"
+        f"By routing (model.routing of the fleet file). With always, the reader plans by choice what reader.json "
+        f"allows, and {left:.1%} of the model's work is left (reader.json; 100% where it does not say):"
     )
     for off, always in by_routing(settings, prices):
         yield (
@@ -260,7 +263,7 @@ def _estimate_lines(prices: Prices) -> Iterator[str]:
     host = neuron_estimate.HOST_SLOWER * loop.host_ms
     yield "At full use, by formulae (infra/fleet/neuron_estimate.py; no Neuron chip was used):"
     for batch in neuron_estimate.BATCHES:
-        step = neuron_estimate.step_ms(batch)
+        step = neuron_estimate.Deployed(batch=batch).step_ms
         yield (
             f"  a NeuronCore, batch {batch}: step = {neuron_estimate.FIXED_MS:g} + {weights / 1e6:.0f} MB / "
             f"{neuron_estimate.BYTES_PER_MS / 1e6:.0f} GB/s + rows = {step:.2f} ms; {loop.forwards:g} forwards x "
@@ -292,3 +295,111 @@ def _ground_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:
     yield "  access and flow logs' sizes, traffic, forecast, boot and warm start times: STATED"
     yield f"  prices of {prices.date}: {prices.source}."
     yield "  not in it: data transfer, KMS, Route 53, image builds, S3 requests, support, taxes"
+
+
+KINDS = (
+    "c8g.4xlarge", "c7a.4xlarge", "c7i.4xlarge", "inf2.xlarge", "inf2.24xlarge", "inf2.48xlarge", "trn1.2xlarge",
+    "trn1.32xlarge", "trn2.3xlarge",
+)  # fmt: skip
+BATCHES = (1, 2, 4, 8)
+SLO_MS = 300.0
+# A gateway and a replica take so much beside the weights, which a host's replicas share: 596 MB were measured of one
+# replica with its weights (docs/figures/decoding.json).
+PROCESS_GIB = 0.5
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a planner runs on an instance: milliseconds of a plan, and what a million of them cost at full use."""
+
+    kind: str
+    how: str
+    mean_ms: float
+    p99_ms: float
+    per_million: float
+
+
+@dataclass(frozen=True)
+class NoWay:
+    """Why a planner does not run on an instance inside the SLO."""
+
+    kind: str
+    reason: str
+
+
+def way(planner: Planner, kind: str, prices: Prices, figures: Path = FIGURES) -> Way | NoWay:
+    """Return the cheapest way to run a planner on an instance, or why there is none. Raises OSError, KeyError."""
+    ways = list(
+        _on_processor(planner, kind, prices, figures)
+        if not catalogue().types[kind].device_gib
+        else _on_chip(planner, kind, prices)
+    )
+    quick = [each for each in ways if isinstance(each, Way) and each.p99_ms <= SLO_MS]
+    if quick:
+        return min(quick, key=lambda each: each.per_million)
+    if slow := [each for each in ways if isinstance(each, Way)]:
+        return NoWay(kind, f"p99 {min(each.p99_ms for each in slow):.0f} ms")
+    return next(each for each in reversed(ways) if isinstance(each, NoWay))
+
+
+def _on_chip(planner: Planner, kind: str, prices: Prices) -> Iterator[Way | NoWay]:
+    instance, chip = catalogue().types[kind], kind.partition(".")[0]
+    degrees = catalogue().tensor_parallel
+    keys = planner.key_value_heads
+    for cores in [each for name, several in degrees.items() if name == chip for each in several]:
+        if cores > instance.cores or (keys != planner.attention_heads and keys % cores and cores % keys):
+            continue
+        for batch, rows in product(BATCHES, (ROWS, MOST_ROWS)):
+            deployed, loop = Deployed(planner, chip, batch, cores, rows), Loop.read(rows=rows)
+            if lacking := deployed.lacking_gib(instance.device_gib / instance.cores):
+                yield NoWay(kind, f"{lacking:.1f} GiB lack on {cores} core(s)")
+                continue
+            how = f"batch {batch}, {rows} rows, {cores} core{'s' if cores > 1 else ''}"
+            million = prices.instance_hour[kind] / 3600 / deployed.plans_per_second(kind, loop) * 1e6
+            yield Way(kind, how, deployed.busy_ms(loop), deployed.p99_ms(loop), million)
+
+
+def _on_processor(planner: Planner, kind: str, prices: Prices, figures: Path) -> Iterator[Way | NoWay]:
+    time, instance = core_time(kind, figures), catalogue().types[kind]
+    # What a plan takes beside its forwards stays as it is; the forwards grow with the layers.
+    beside = Loop.read().host_ms * time.slower
+    alone = beside + (time.core_ms - beside) * planner.layer_bytes / SHIPPED.layer_bytes
+    roof = least_core_ms(kind, plan_bytes(figures, planner))
+    weights = (planner.layer_bytes + planner.embedding_bytes) / 2 / GIB  # int8, one copy for all replicas
+    for replicas in range(1, instance.cores + 1):
+        if (lacking := weights + PROCESS_GIB * (replicas + 1) - instance.host_gib) > 0:
+            yield NoWay(kind, f"{lacking:.1f} GiB lack")
+            continue
+        mean = max(alone, roof * replicas / instance.cores)  # fewer replicas share the memory's bandwidth
+        million = prices.instance_hour[kind] / 3600 / (replicas * 1000 / mean) * 1e6
+        yield Way(kind, f"{replicas} replicas", mean, time.tail * mean, million)
+
+
+def table(prices: Prices, figures: Path = FIGURES) -> list[tuple[Planner, list[Way | NoWay]]]:
+    return [(planner, [way(planner, kind, prices, figures) for kind in KINDS]) for planner in PLANNERS]
+
+
+def pays_from(rows: list[tuple[Planner, list[Way | NoWay]]], kind: str) -> Planner | None:
+    """Return the smallest planner of the table that costs least on `kind` of all that a fleet may run on, or None."""
+    for planner, ways in rows:
+        offered = [each for each in ways if isinstance(each, Way)]
+        if offered and min(offered, key=lambda each: each.per_million).kind == kind:
+            return planner
+    return None
+
+
+def size_lines(prices: Prices, figures: Path = FIGURES) -> Iterator[str]:
+    rows = table(prices, figures)
+    yield f"Planners of other sizes at full use, p99 {SLO_MS:g} ms at most, by formulae (docs/planner-sizes.md):"
+    for planner, ways in rows:
+        for each in ways:
+            if isinstance(each, Way):
+                yield (
+                    f"  {planner.name} on {each.kind}: {each.per_million:.2f} {prices.currency} a million, "
+                    f"{each.mean_ms:.0f} ms, p99 {each.p99_ms:.0f} ({each.how})"
+                )
+            else:
+                yield f"  {planner.name} on {each.kind}: no, {each.reason}"
+    for kind in KINDS:
+        if (first := pays_from(rows, kind)) is not None:
+            yield f"  {kind} costs least for {first.name}, and no smaller one"

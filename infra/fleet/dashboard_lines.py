@@ -4,8 +4,6 @@ A period stands for the value in its place one line above (CloudWatch API refere
 syntax, metrics array). Templates have a bound, and most of a fleet's alarms and boards are the names of metrics.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """The parts of a fleet file that describe its load by day, hour and event, unannounced surges, and service times."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -75,7 +73,6 @@ class ForecastBlock(Part):
 
     @property
     def minute(self) -> int:
-        """The minutes since midnight."""
         hour, minute = self.begins.split(":")
         return int(hour) * 60 + int(minute)
 

@@ -1,15 +1,16 @@
-"""The description of one fleet: the fields of a fleet file, before any rule over several of them has been asked.
+"""The description of one fleet: the fields of a fleet file, before any rule over several fields is checked.
 
-Rules, and the arithmetic that they need, work on it. Everybody else is handed `FleetSettings`, which obeys them all.
+Rules, and the arithmetic that they need, work on it. All other code gets `FleetSettings`, which satisfies every rule.
 """
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Self
 
 from pydantic import Field
 
 from infra.fleet.demand import Event, Name, Part, Surge, Traffic
-from infra.fleet.endpoints import Endpoint
-from infra.fleet.network_parts import Access, Caller, LoadBalancer, NetworkSettings
+from infra.fleet.network_parts import Access, Caller, Endpoint, LoadBalancer, NetworkSettings
 from infra.fleet.parts import Group, MachineImage, Model, OnCall, Rollout, Slo
 from infra.fleet.shared_cache import SharedCache
 from infra.fleet.shopper_events import ShopperEvents
@@ -21,12 +22,12 @@ MOST_CELLS = 8  # CloudFormation takes templates of up to 1 MB, of which a cell'
 
 
 class FleetDescription(Part):
-    """What a fleet file says, each value possible by itself; whether they go together is for the rules to judge."""
+    """The values of a fleet file, each checked by itself; rules.py checks their combinations."""
 
     name: Name
     region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
     account: str | None = Field(
-        default=None, pattern=r"^\d{12}$", description="The account's id. Left out, it is that of whoever deploys."
+        default=None, pattern=r"^\d{12}$", description="The account's id. Left out, the deploying credentials' own."
     )
     availability_zones: tuple[str, ...] = Field(min_length=2, max_length=6)
     cells: int = Field(ge=1, le=MOST_CELLS, description="They are alike and stand alone; one stack has all alarms.")
@@ -96,12 +97,10 @@ class FleetDescription(Part):
 
     @property
     def cell_names(self) -> tuple[str, ...]:
-        """The names of the cells, from cell-1 to cell-n."""
         return tuple(f"cell-{number}" for number in range(1, self.cells + 1))
 
     @property
     def weights(self) -> dict[str, int]:
-        """The DNS weight of each cell."""
         return dict(zip(self.cell_names, self.network.cell_weights or (1,) * self.cells, strict=False))
 
     @property
@@ -110,9 +109,10 @@ class FleetDescription(Part):
         return tuple(cell for cell, weight in self.weights.items() if weight) or self.cell_names
 
     def of_cell(self, cell: str) -> Self:
-        """Return the description as one cell has it. A cell without callers has no load that anything is sized for.
+        """Return the description as one cell has it.
 
-        It has a host of each kind, and room for the host that takes its place.
+        A cell without callers has no load that anything is sized for. It has a host of each kind, and room for the host
+        that takes its place.
         """
         if cell in self.serving_cells:
             return self
@@ -120,3 +120,18 @@ class FleetDescription(Part):
         groups = tuple(group.model_copy(update=small) for group in self.groups)
         traffic = self.traffic.model_copy(update={"forecast": ()})
         return self.model_copy(update={"groups": groups, "traffic": traffic, "events": ()})
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule: its place in the file, the message with its remedy, and the source of the rule."""
+
+    field: str
+    problem: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem} [source: {self.source}]"
+
+
+Rule = Callable[[FleetDescription], Iterator[Violation]]

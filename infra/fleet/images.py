@@ -1,15 +1,17 @@
 """The machine images of a release: one for each architecture that the fleet's processors have.
 
 A release is named by one of them, the main one, which is for x86_64 wherever a group has that. Both are baked of the
-same sources, and their tags say so (release_tags.py). Everything that differs between the two is here.
+same sources, and their tags say so. Everything that differs between the two is here.
 """
 
-from __future__ import annotations
-
+import json
+import os
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from infra.fleet.instances import Architecture
-from infra.fleet.parts import Group
+from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.settings import FleetSettings
 
 
@@ -35,7 +37,6 @@ class Image:
 
     @property
     def pipeline_output(self) -> str:
-        """The output of the Image stack that names its pipeline."""
         return f"{self.suffix.capitalize()}PipelineArn"
 
 
@@ -56,7 +57,6 @@ def images(settings: FleetSettings) -> tuple[Image, ...]:
 
 
 def image_of(settings: FleetSettings, group: Group) -> Image:
-    """Return the image that the hosts of a group boot."""
     return next(image for image in images(settings) if group in image.groups)
 
 
@@ -75,3 +75,42 @@ def _image(settings: FleetSettings, architecture: Architecture, *, is_main: bool
         base_owner=CANONICAL, base_sdk=None, container=machine.arm64_container,
         parameter=f"{machine.parameter}-arm64", stack_parameter=stack_parameter, suffix="arm64", groups=groups,
     )  # fmt: skip
+
+
+FLEET, MODEL, COMMIT, MODEL_HASH, MANIFEST, BOOT_SECONDS = (
+    f"peakplan:{name}" for name in ("fleet", "model", "commit", "model-hash", "manifest", "boot-seconds")
+)
+_HASH = 12  # of the 64 hexadecimal digits of a content's hash; a tag has 256 characters
+
+
+def release_tags(settings: FleetSettings, contents: Mapping[str, str], commit: str) -> dict[str, str]:
+    """Return the tags of an image made at `commit` of `contents` (the content hashes of service, model and host)."""
+    manifest = {name: digest[:_HASH] for name, digest in sorted(contents.items())} | {"sdk": settings.model.sdk}
+    return {
+        FLEET: settings.name,
+        MODEL: settings.model.id,
+        COMMIT: commit,
+        MODEL_HASH: contents["model"][:_HASH],
+        MANIFEST: json.dumps(manifest, separators=(",", ":")),
+        BOOT_SECONDS: str(settings.boot_seconds),  # within which the bake saw a fresh instance ready, or it failed
+    }
+
+
+def commit() -> str:
+    """Return the checkout's commit, with -dirty where files differ from it.
+
+    Where there is no git, PEAKPLAN_COMMIT gives the commit.
+    """
+    if told := os.environ.get("PEAKPLAN_COMMIT"):
+        return told
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+            cwd=REPOSITORY_ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.stdout.strip()

@@ -66,5 +66,4 @@ def processor(kind: str) -> Processor:
 
 @cache
 def catalogue() -> Catalogue:
-    """Return the catalogue of instances.json."""
     return Catalogue.model_validate(json.loads(_CATALOGUE.read_text(encoding="utf-8")))

@@ -5,10 +5,9 @@ emitter ships a copy of the same file (docs/decisions/0008-metric-names.md). A n
 error at synth, not an alarm that waits for ever.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -58,7 +57,7 @@ class Metrics(BaseModel):
     metrics: dict[str, Metric]
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> Metrics:
+    def _names_are_known(self) -> Self:
         for name, metric in self.metrics.items():
             if metric.source not in self.sources:
                 raise ValueError(f"{name}: source {metric.source!r} is not one of {', '.join(self.sources)}")
@@ -68,11 +67,7 @@ class Metrics(BaseModel):
         return self
 
     def metric(self, name: str, dimensions: tuple[str, ...] | None = None) -> Metric:
-        """Return the metric of that name, published under that set of dimensions.
-
-        Raises:
-            MetricNameError: nobody publishes it, or not under these dimensions.
-        """
+        """Return the metric of that name. Raise MetricNameError if it is not published under these dimensions."""
         if name not in self.metrics:
             raise MetricNameError(f"no metric {name!r} in {FILE.name}; known: {', '.join(self.metrics)}")
         metric = self.metrics[name]
@@ -82,15 +77,12 @@ class Metrics(BaseModel):
         return metric
 
     def published_name(self, name: str) -> str:
-        """Return the name under which a metric is published. Raise MetricNameError for an unknown one."""
         return self.metric(name).name or name
 
     def namespace(self, name: str) -> str:
-        """Return the CloudWatch namespace of a metric. Raise MetricNameError for an unknown one."""
         return self.sources[self.metric(name).source].namespace
 
 
 @cache
 def metrics() -> Metrics:
-    """Return metrics.json, which is read once."""
     return Metrics.model_validate_json(FILE.read_text(encoding="utf-8"))

@@ -1,13 +1,14 @@
-"""The model's properties as its model folder states them, read without the service, so that no fleet file repeats them.
+"""The model's properties as its model folder states them, and the shapes of planners of other sizes.
+
+The folder is read without the service, so that no fleet file repeats it.
 
 `infra` may not import `service`, so the few lines that read the folder stand here too; tests/infra/test_contracts.py
 holds them to what the service itself reads.
 """
 
-from __future__ import annotations
-
 import json
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def read_model_folder(folder: Path) -> dict[str, Any]:
             "heads": _heads(folder / "medusa_heads.safetensors"),
             "tree": _json(tree) if tree.exists() else [],
             "max_plan_tokens": card["max_tokens"],
-            "work_by_choice": _work_by_choice(folder / "worth.json"),
+            "work_by_choice": _work_by_choice(folder / "reader.json"),
         }
     except (KeyError, TypeError) as missing:
         raise ValueError(f"{folder}: model.json or vocabulary.json does not say {missing}") from missing
@@ -76,8 +77,9 @@ def _json(file: Path) -> Any:
 
 
 def _work_by_choice(file: Path) -> float:
-    """Return the share of the model's work that is left where rules plan what the folder's bound allows."""
-    return float(_json(file)["bound"].get("work", 1)) if file.exists() else 1.0
+    """Return the share of the model's work that is left where the reader plans what the folder's bound allows."""
+    bound = _json(file).get("bound") if file.exists() else None
+    return float(bound.get("work", 1)) if bound else 1.0
 
 
 def _heads(file: Path) -> int:
@@ -92,3 +94,66 @@ def _heads(file: Path) -> int:
     except ValueError as error:
         raise ValueError(f"{file} is not a safetensors file (a Git LFS pointer, perhaps: git lfs pull)") from error
     return len({name.partition(".")[0] for name in names if name[0].isdigit()})
+
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Planner:
+    """A size by the shape of its base. Bytes are in bfloat16, two a parameter, as devices hold them."""
+
+    name: str
+    hidden: int
+    inner: int
+    layers: int
+    attention_heads: int
+    key_value_heads: int
+    vocabulary: int
+    head_width: int
+    heads: int = 4  # Medusa's
+    tied: bool = True  # the LM head is the embedding
+
+    @property
+    def layer_bytes(self) -> int:
+        """The layers' attention and MLP, all of which each step reads."""
+        queries, keys = self.attention_heads * self.head_width, self.key_value_heads * self.head_width
+        attention = 2 * self.hidden * queries + 2 * self.hidden * keys
+        return 2 * self.layers * (attention + 3 * self.hidden * self.inner)
+
+    @property
+    def embedding_bytes(self) -> int:
+        """The embedding, which a step reads a few rows of."""
+        return 2 * self.hidden * self.vocabulary
+
+    @property
+    def parameters(self) -> int:
+        return (self.layer_bytes + self.embedding_bytes * (1 if self.tied else 2)) // 2
+
+    def cache_bytes(self, positions: int, batch: int = 1) -> int:
+        return 2 * 2 * self.layers * self.key_value_heads * self.head_width * positions * batch
+
+    def device_bytes(self, positions: int, batch: int = 1) -> int:
+        """Return what a replica holds on its cores: layers, embedding, keys and values; our graph has no LM head."""
+        return self.layer_bytes + self.embedding_bytes + self.cache_bytes(positions, batch)
+
+
+def _known(name: str, base: str) -> Planner:
+    shape = KNOWN_BASES[base]
+    hidden, heads = shape["hidden_size"], shape["num_attention_heads"]
+    return Planner(
+        name, hidden, shape["intermediate_size"], shape["num_hidden_layers"], heads, shape["num_key_value_heads"],
+        shape["vocab_size"], hidden // heads,
+    )  # fmt: skip
+
+
+SHIPPED = _known("135M (SmolLM2, which ships)", "smollm2-135m-instruct")
+MISTRAL = Planner("7B (as Mistral 0.2)", 4096, 14336, 32, 32, 8, 32000, 128, tied=False)
+PLANNERS = (
+    SHIPPED,
+    Planner("360M (as SmolLM2)", 960, 2560, 32, 15, 5, 49152, 64),
+    Planner("1B (as Llama 3.2)", 2048, 8192, 16, 32, 8, 128256, 64),
+    Planner("3B (as Llama 3.2)", 3072, 8192, 28, 24, 8, 128256, 128),
+    MISTRAL,
+    Planner("8B (as Llama 3.1)", 4096, 14336, 32, 32, 8, 128256, 128, tied=False),
+)

@@ -1,12 +1,80 @@
-"""The parts of a fleet file about its network, load balancers and callers; network_rules.py judges the whole."""
+"""The parts of a fleet file about its network, load balancers and callers; rules.py judges the whole.
 
+One table has the AWS requests of hosts and their reasons, for the hosts' roles and the policies of VPC endpoints. Hosts
+pull nothing: container, model and compiled graphs are in the machine image, and metrics travel inside log lines. So
+they have no endpoint for ECR, S3 or CloudWatch's metrics; synthetic_plans.py says what canaries have.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
 from ipaddress import IPv4Network
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from infra.fleet.demand import Name, Part
-from infra.fleet.endpoints import OF_EVERY_HOST, Endpoint
+
+# Route tables lead to these at no cost. An S3 interface endpoint with private DNS would need the gateway too.
+GATEWAYS = frozenset({"s3", "dynamodb"})
+
+
+class Endpoint(BaseModel):
+    """One AWS service that cells reach without the internet, and the requests that are allowed on that way."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    service: str = Field(
+        pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$",
+        description="The name of the service, as in com.amazonaws.<region>.<service>.",
+    )
+    reason: str = Field(min_length=12, description="Who needs it, and for what.")
+    actions: tuple[str, ...] = Field(min_length=1, description="IAM actions. Everything else is refused on this way.")
+    resources: tuple[str, ...] = Field(
+        default=("*",), description="ARNs, in which {fleet} stands for the fleet's name."
+    )
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether it is a route to the service instead of an address of it."""
+        return self.service in GATEWAYS
+
+
+LIFECYCLE = Endpoint(
+    service="autoscaling",
+    reason="a host completes its own lifecycle hooks",
+    actions=("autoscaling:CompleteLifecycleAction", "autoscaling:RecordLifecycleActionHeartbeat"),
+    resources=("arn:aws:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/peakplan-{fleet}-*",),
+)
+LOGS = Endpoint(
+    service="logs",
+    reason="the CloudWatch agent ships the service's lines and, inside them, its metrics",
+    actions=("logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"),
+    resources=("arn:aws:logs:*:*:log-group:/peakplan/{fleet}/*",),
+)
+SESSION_REGISTRATION = Endpoint(
+    service="ssm",
+    reason="a host registers with Session Manager, the only way for people onto it",
+    actions=("ssm:UpdateInstanceInformation",),
+)
+SESSIONS = Endpoint(
+    service="ssmmessages",
+    reason="a person's session on a host runs through it",
+    actions=(
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
+    ),
+)
+OF_EVERY_HOST = (LIFECYCLE, LOGS, SESSION_REGISTRATION, SESSIONS)
+
+
+def by_service(endpoints: Iterable[Endpoint]) -> dict[str, list[Endpoint]]:
+    """Return the endpoints of each service: a VPC has one of a service, for whatever was asked of it."""
+    found: defaultdict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        found[endpoint.service].append(endpoint)
+    return dict(found)
 
 
 def _private(network: IPv4Network) -> IPv4Network:
@@ -21,7 +89,8 @@ class NetworkSettings(Part):
     cidr: Annotated[IPv4Network, AfterValidator(_private)] = IPv4Network("10.40.0.0/16")
     nat: bool = Field(default=False, description="NAT gateways, for models or tools fetched from the internet at boot.")
     endpoints: tuple[Endpoint, ...] = Field(
-        default=(), description="AWS services that cells reach beyond what every host needs (infra/fleet/endpoints.py)."
+        default=(),
+        description="AWS services that cells reach beyond what every host needs (infra/fleet/network_parts.py).",
     )
     domain: str = Field(
         default="planner.internal",
@@ -34,7 +103,6 @@ class NetworkSettings(Part):
 
     @property
     def all_endpoints(self) -> tuple[Endpoint, ...]:
-        """Every VPC endpoint of the fleet."""
         return (*OF_EVERY_HOST, *self.endpoints)
 
 
@@ -131,7 +199,7 @@ class CallerVpc(Part):
     account: str | None = Field(
         default=None,
         pattern=r"^\d{12}$",
-        description="Another account's id: `make access` authorises the association, and its owner makes it.",
+        description="Another account's id: `peakplan fleet access` authorises the association, and its owner makes it.",
     )
 
 
@@ -142,7 +210,8 @@ class Access(Part):
         default=True, description="Each cell has an endpoint service, to which callers make endpoints."
     )
     acceptance_required: bool = Field(
-        default=True, description="An endpoint waits until `make access` accepts it, or a person in the console does."
+        default=True,
+        description="An endpoint waits until `peakplan fleet access` accepts it, or a person in the console does.",
     )
     transit_gateway: str | None = Field(
         default=None,

@@ -1,9 +1,9 @@
-"""What a plan would take on NeuronCores, by formulae over measured and published numbers. No chip was used.
+"""What a plan would take on NeuronCores and on processors, by formulae over measured and published numbers.
 
-A replica of `cores` NeuronCores decodes N plans together. A step reads every weight of the layers once, each core its
-share, and some rows a plan; it attends to all positions that the cache was compiled for, reads and writes them;
-between the cores go two sums a layer; the rows' states come to the host; and the host does what grammar, heads and LM
-head need before it sends the next:
+No chip was used. A replica of `cores` NeuronCores decodes N plans together. A step reads every weight of the layers
+once, each core its share, and some rows a plan; it attends to all positions that the cache was compiled for, reads and
+writes them; between the cores go two sums a layer; the rows' states come to the host; and the host does what grammar,
+heads and LM head need before it sends the next:
 
     step    = FIXED_MS + weights / cores / bytes a ms + N * rows * 2 * weights / 2 bytes / cores / flops a ms
               + CACHE_PASSES * N * cache / shards / bytes a ms + N * attention / cores / flops a ms
@@ -13,18 +13,17 @@ head need before it sends the next:
 
 Not known: whether the compiler writes a step's rows into the cache in place (then it passes it once), what a transfer
 to the host costs beside its bytes, and what the LM head's legal rows cost a host whose states are wider than the
-shipped planner's. `make neuron-day` measures all of it on a device and replaces it.
+shipped planner's. `peakplan bench neuron-day` measures all of it on a device and replaces it.
 """
-
-from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
-from infra.fleet.instances import catalogue
+from infra.fleet.instances import catalogue, processor
+from infra.fleet.model_folder import GIB, SHIPPED, Planner
 from infra.fleet.parts import REPOSITORY_ROOT
-from infra.fleet.planners import GIB, SHIPPED, Planner
 
 LOOP = REPOSITORY_ROOT / "docs" / "figures" / "neuron_loop.json"
 # Fitted to published latencies of inf2.xlarge, batch 1, one core (AWS Neuron, Inf2 inference performance): bert-base
@@ -75,8 +74,8 @@ class Loop:
     p99_host_ms: float
 
     @classmethod
-    def read(cls, figure: Path = LOOP, rows: int = ROWS) -> Loop:
-        """Read the figure that `make bench-neuron-loop` writes; its median stands for the host's mean."""
+    def read(cls, figure: Path = LOOP, rows: int = ROWS) -> Self:
+        """Read the figure that `peakplan bench neuron-loop` writes; its median stands for the host's mean."""
         run = json.loads(figure.read_text(encoding="utf-8"))["runs"][str(rows)]
         return cls(run["forwards"], run["p99_forwards"], run["host_ms_p50"], run["host_ms_p99"])
 
@@ -93,7 +92,6 @@ class Deployed:
 
     @property
     def step_ms(self) -> float:
-        """How long a step of the batch takes."""
         planner, rates, weights = self.planner, CHIPS[self.chip], self.planner.layer_bytes / self.cores
         rows = self.batch * self.rows
         cached = planner.cache_bytes(POSITIONS, self.batch) / min(self.cores, planner.key_value_heads)
@@ -130,13 +128,7 @@ class Deployed:
 
 
 def layer_bytes() -> int:
-    """Return the bytes of the shipped planner's layers in bfloat16: attention and MLP."""
     return SHIPPED.layer_bytes
-
-
-def step_ms(batch: int = 1) -> float:
-    """Return how long a core takes for a step of `batch` plans of the shipped planner."""
-    return Deployed(batch=batch).step_ms
 
 
 def busy_ms(loop: Loop, batch: int = 1) -> float:
@@ -147,3 +139,68 @@ def busy_ms(loop: Loop, batch: int = 1) -> float:
 def plans_per_second(kind: str, loop: Loop, batch: int = 1) -> float:
     """Return the plans a second of an instance that serves the shipped planner at full use."""
     return Deployed(batch=batch, chip=kind.partition(".")[0]).plans_per_second(kind, loop)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The figures of one processor: under load, with its best kernel, and held to AVX2 where that was tried.
+
+    docs/figures/decoding.json has an entry for each machine and kernel, in any order; those that go together are of the
+    processor that docs/figures/serving.json was measured on.
+    """
+
+    serving: dict[str, Any]
+    best: dict[str, Any]
+    narrow: dict[str, Any] | None
+
+    @property
+    def loaded(self) -> str:
+        return f"concurrency_{self.serving['machine']['cores']}"
+
+    @property
+    def mean_ms(self) -> float:
+        """How long a plan keeps a core busy while all of them plan."""
+        mean: float = 1000 * self.serving["machine"]["cores"] / self.serving["capacity"]["plans_per_second"]
+        return mean
+
+    @property
+    def ground(self) -> str:
+        """What that is taken from."""
+        machine = self.serving["machine"]
+        rate = self.serving["capacity"]["plans_per_second"]
+        return f"{rate} plans a second on {machine['cores']} cores of {machine['processor']}"
+
+    @classmethod
+    def read(cls, figures: Path) -> Self:
+        """Read the figures of the processor that was measured under load.
+
+        Raises OSError, ValueError, or KeyError where they lack, or the processor's entry with its best kernel does.
+        """
+        serving = json.loads((figures / "serving.json").read_text(encoding="utf-8"))
+        machines = json.loads((figures / "decoding.json").read_text(encoding="utf-8"))["machines"]
+        name = serving["machine"]["processor"]
+        own = [each for each in machines.values() if each["machine"]["processor"] == name]
+        natural = [each for each in own if not each.get("forced")]
+        if not natural:
+            raise KeyError(f"decoding.json has no entry of {name} with its best kernel, which serving.json is of")
+        return cls(serving, natural[0], next((each for each in own if each["kernel"] == "avx2"), None))
+
+
+# A roofline (Williams, Waterman and Patterson, CACM 2009): every replica is a process of its own and reads all weights
+# of the layers once a forward, from memory, for they are larger than a core's share of any cache. So what a host reads
+# is bounded by its share of the socket's bandwidth, taken to be its share of the socket's cores:
+#     plans a second <= cores * min(1 / time of a plan on a core, bandwidth of a socket / its cores / bytes a plan)
+# The bandwidth is that of the data sheet, which no program quite reaches: the roof is lower than this says.
+def plan_bytes(figures: Path, planner: Planner = SHIPPED) -> float:
+    """Return the bytes of int8 weights that a plan reads: forwards of docs/figures/decoding.json times the layers'.
+
+    Raises OSError, KeyError or ValueError where the figure lacks them.
+    """
+    forwards: float = Measured.read(figures).best["strategies"]["medusa"]["forwards"]
+    return forwards * planner.layer_bytes / 2  # which counts bfloat16
+
+
+def least_core_ms(kind: str, bytes_a_plan: float) -> float:
+    """Return the least mean time of a plan on one core of `kind` while all cores of the socket make plans."""
+    socket = processor(kind)
+    return bytes_a_plan * socket.cores / socket.gigabytes_per_second * 1e-6

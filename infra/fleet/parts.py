@@ -10,9 +10,9 @@ from infra.fleet.instances import Chip, InstanceType, catalogue
 from infra.fleet.model_folder import read_model_folder
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
-# What the service compiles where nobody says how many positions (service/engines/neuron/configuration.py).
+# The service's defaults for the number of compiled positions (service/engines/neuron/configuration.py).
 SEQUENCE_LENGTH, SEQUENCE_STEP = 512, 64
-# The tags of every resource of a fleet (infra/stacks.py), which split bills once whoever pays has activated them.
+# The tags of every resource of a fleet (infra/stacks.py). They split bills once the paying account activates them.
 TAG, PART_TAG = "peakplan:fleet", "peakplan:part"
 ROOT_DEVICE = "/dev/sda1"  # of the Ubuntu base images; those of Amazon Linux have another
 
@@ -59,7 +59,6 @@ class Group(Part):
 
     @property
     def instance(self) -> InstanceType:
-        """The catalogue entry of this group's instance type."""
         return catalogue().types[self.instance_type]
 
 
@@ -137,13 +136,13 @@ class Model(Part):
     )
     routing: Literal["off", "overload", "always"] = Field(
         default="overload",
-        description="Who is planned by rule (PEAKPLAN_ROUTING); always: what the model's bound allows, too.",
+        description="Whom the reader plans for (PEAKPLAN_ROUTING); always: what the model's bound allows, too.",
     )
     work_by_choice: float = Field(
         default=1,
         gt=0,
         le=1,
-        description="The share of the model's work left with routing always, read from the folder's worth.json.",
+        description="The share of the model's work left with routing always, read from the folder's reader.json.",
     )
     tensor_parallel: int = Field(
         default=1, ge=1, description="The NeuronCores that a replica spans; a chip has 2, one of trn2 4 logical ones."
@@ -163,7 +162,7 @@ class Model(Part):
     device_rights: Literal["none", "memory", "aws"] = Field(
         default="none",
         description="What the container may do on chips: nothing, lock memory, or what AWS's image asks for (root with "
-        "SYS_ADMIN and IPC_LOCK). `make neuron-day` finds out what the runtime needs.",
+        "SYS_ADMIN and IPC_LOCK). `peakplan bench neuron-day` finds out what the runtime needs.",
     )
     lost_replica_seconds: int = Field(
         default=300,
@@ -182,7 +181,7 @@ class Model(Part):
 
     @property
     def work_share(self) -> float:
-        """The share of the model's work that is left to the model: all of it unless rules plan some by choice."""
+        """The share of the model's work that is left to the model: all of it unless the reader plans some by choice."""
         return self.work_by_choice if self.routing == "always" else 1.0
 
     @model_validator(mode="before")
@@ -220,7 +219,7 @@ class MachineImage(Part):
     )
     base_name: str = Field(
         default="Deep Learning Base Neuron AMI (Ubuntu 24.04)",
-        description="The exact name of Amazon's image, without its date, whose newest one `make bootstrap` chooses.",
+        description="The exact name of Amazon's image, without its date. `peakplan fleet bootstrap` takes the newest.",
     )
     parameter: str = Field(
         default="/imagebuilder/peakplan/machine-image",
@@ -242,7 +241,8 @@ class MachineImage(Part):
     )
     arm64_base_name: str = Field(
         default="ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server",
-        description="The exact name of Canonical's image, without its date, whose newest one `make bootstrap` chooses.",
+        description="The exact name of Canonical's image, without its date. "
+        "`peakplan fleet bootstrap` takes the newest.",
     )
     arm64_container: str = Field(
         default="public.ecr.aws/docker/library/python:3.11-slim-bookworm",

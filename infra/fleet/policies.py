@@ -1,12 +1,9 @@
 """The parts of a scaling law: the signals that it watches, and the policies that a cell's group gets."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
 
 # Service and law evaluate this often: the shortest period of a CloudWatch alarm, at which the service reports.
 PERIOD_SECONDS = 10
@@ -38,8 +35,8 @@ class Metrics:
 
     Units: service seconds that requests asked for in each second of a replica in service, refused requests included (1
     is all that the replicas can do); 99th percentiles in milliseconds, of plans by the model and of their time in the
-    queue; plans by rule as a share of all requests, 0..1; and offered work once more, of the cell's other groups, which
-    a group that stands in for them watches.
+    queue; plans by the reader as a share of all requests, 0..1; and offered work once more, of the cell's other groups,
+    which a group that stands in for them watches.
     """
 
     offered_work: float
@@ -49,7 +46,6 @@ class Metrics:
     others_work: float = 0.0
 
     def of(self, signal: Signal) -> float:
-        """Return the reading of one signal."""
         return float(getattr(self, signal.value))
 
 
@@ -63,24 +59,6 @@ def percent_change(instances: int, percent: float) -> int:
     if 0 < abs(change) < 1:
         return int(math.copysign(1, change))
     return int(change)
-
-
-class Addition(Protocol):
-    """A policy that may ask for more than is in service, once `breaches` of its last `periods` readings are over."""
-
-    @property
-    def breaches(self) -> int: ...
-
-    @property
-    def periods(self) -> int: ...
-
-    def is_over(self, metrics: Metrics) -> bool:
-        """Return whether a reading counts as a breach."""
-        ...
-
-    def wanted(self, metrics: Metrics, in_service: int) -> int:
-        """Return the instances wanted at this reading, or `in_service` when none are to be added."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -100,7 +78,6 @@ class TargetTracking:
     periods: int = 3
 
     def is_over(self, metrics: Metrics) -> bool:
-        """Return whether the signal is above its target."""
         return metrics.of(self.signal) > self.target
 
     def wanted(self, metrics: Metrics, in_service: int) -> int:
@@ -110,8 +87,6 @@ class TargetTracking:
 
 @dataclass(frozen=True)
 class Step:
-    """A step from `above` on (in the signal's unit), which adds `percent` of the instances in service."""
-
     above: float
     percent: int
 
@@ -144,7 +119,6 @@ class StepPolicy:
         return metrics.of(self.signal) if pressed else 0.0
 
     def is_over(self, metrics: Metrics) -> bool:
-        """Return whether the signal is at its threshold or above."""
         return self._reading(metrics) >= self.threshold
 
     def wanted(self, metrics: Metrics, in_service: int) -> int:
@@ -152,6 +126,9 @@ class StepPolicy:
         reading = self._reading(metrics)
         percent = max((step.percent for step in self.steps if reading >= step.above), default=0)
         return in_service + percent_change(in_service, percent)
+
+
+Addition = TargetTracking | StepPolicy  # what may ask for more than is in service
 
 
 @dataclass(frozen=True)
@@ -169,15 +146,12 @@ class Removal:
 
     @property
     def calm_seconds(self) -> int:
-        """The seconds for which every signal must have been calm."""
         return self.period_seconds * self.calm_periods
 
     def is_calm(self, metrics: Metrics) -> bool:
-        """Return whether every signal is below its line."""
         return all(metrics.of(signal) < line for signal, line in self.calm_below)
 
     def wanted(self, in_service: int) -> int:
-        """Return the instances left after one removal."""
         return in_service + percent_change(in_service, -self.percent)
 
 
@@ -200,5 +174,4 @@ class WarmPool:
     prepared: int
 
     def size(self, in_service: int) -> int:
-        """Return the number of warm instances beside so many in service."""
         return max(0, self.prepared - in_service)

@@ -2,20 +2,18 @@
 
 The alarms on shoppers compare one cell with all others, of which ever more have the new release themselves. While a
 cell bakes, this compares all cells that have it with those that still have the one before. The queries below are metric
-math from the moment on that the cell began to bake; a deploy reads them at every look at the cell, from a shell as from
-the account. What they compare with is a confidence sequence, so that looking often costs nothing: the bound is that of
-`value.intervals`, of which a test says that both agree. Not run in AWS: moto computes no metric math, and tests have a
-computation of their own.
+math from the moment on that the cell began to bake; a deploy reads them at every look at the cell. What
+they compare with is a confidence sequence, so that looking often costs nothing: the bound is that of `value.intervals`,
+of which a test says that both agree. Not run in AWS: moto computes no metric math, and tests have a computation of
+their own.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import log
 from typing import Any
 
+from infra.fleet.alarms import FEWEST_CHOSEN, HERE
 from infra.fleet.metrics import metrics
-from infra.fleet.shopper_alarms import FEWEST_CHOSEN, HERE
 
 ALPHA = 0.01  # of the comparisons of a whole deploy, the share in which chance alone stops one that does no harm
 PLANNED = 100_000  # plans shown in both arms at which the bound is narrowest
@@ -35,7 +33,7 @@ def arms_of(cell: str, waves: Sequence[Sequence[str]]) -> tuple[list[str], list[
 
 
 def queries(fleet: str, new: Sequence[str], before: Sequence[str], cells: int) -> list[Query]:
-    """Return what GetMetricData is asked: `clicks` and `purchases`, each 1 where shoppers lose beyond chance, else 0.
+    """Return the queries for GetMetricData: `clicks` and `purchases`, each 1 where shoppers lose beyond chance, else 0.
 
     Nothing where there is no cell to compare with. Each of the fleet's cells makes as many comparisons at most, the
     last one none.
@@ -72,7 +70,7 @@ def _arm(fleet: str, arm: str, cells: Sequence[str]) -> Iterator[Query]:
             yield _of_cell(f"{name}{arm}r{number}", metric, fleet, cell)
             ids.append(f"{name}{arm}f{number}")
             yield {"Id": ids[-1], "Expression": f"FILL({name}{arm}r{number}, 0)", "ReturnData": False}
-        # Cells in which nobody clicks publish no clicks, and count all the same, as 0 wherever plans were shown.
+        # Cells without clicks publish none. They count as 0 wherever plans were shown.
         if name != "s":
             ids.append(f"s{arm}z")
         yield {"Id": f"{name}{arm}", "Expression": f"RUNNING_SUM(SUM([{', '.join(ids)}]))", "ReturnData": False}

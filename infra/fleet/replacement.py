@@ -1,7 +1,5 @@
 """How instances of a group are replaced by a release, and how long that takes: the steps of an instance refresh."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,7 +31,6 @@ class Replacement:
 
     @property
     def max_healthy_percent(self) -> int:
-        """The most instances at once, in percent of the group's size."""
         return 100 + self.spare_percent
 
     def batches(self) -> int:
@@ -75,8 +72,8 @@ FAST = Replacement(checkpoints=(100,), checkpoint_seconds=0, spare_percent=80, b
 class Stop:
     """A signal that stops a careful refresh and sends it back, once it was over its line in 3 of 5 minutes.
 
-    The scaling law's own alarms would not do: they add hosts after ten seconds of plans by rule, and hours of work are
-    not thrown away for ten seconds.
+    The scaling law's own alarms would not do: they add hosts after ten seconds of plans by the reader, and hours of
+    work are not thrown away for ten seconds.
     """
 
     name: str
@@ -88,10 +85,10 @@ class Stop:
 
 
 def stops(law: ScalingLaw) -> tuple[Stop, ...]:
-    """Return what stops a refresh of the law's group: what the law no longer calls calm, and rules above the budget.
+    """Return what stops a refresh of the law's group: no longer calm, or the reader's plans above the budget.
 
     Both lines have to show a release that is on a part of the hosts. A plan that takes longer than the SLO becomes one
-    by rule, so a line at the SLO is never crossed; a tenth of the hosts that spoils one plan in five is 2% by rule.
+    by the reader, so a line at the SLO is never crossed; a tenth of the hosts that spoils one plan in five is 2% of it.
     """
     calm = dict(law.removal.calm_below)
     (by_rule,) = (policy for policy in law.steps if policy.signal is Signal.BY_RULE)

@@ -1,7 +1,5 @@
 """The states that a rollout's two ways share, in Amazon States Language: the lock, the marker, the look at a stack."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -20,12 +18,16 @@ LOST, FAILED = "LockLost", "StackFailed"
 ANY_TASK = {"ErrorEquals": ["States.TaskFailed"]}
 _SAID = "States.Format('{} is {}; see its events in CloudFormation', $.item.stack, $.found.stack.StackStatus)"
 # AWS limits calls a second; any other error is tried again as well, because a rollout is hours of work.
-_REPEATED = ("ssm:putParameter", "cloudwatch:describeAlarms", "cloudwatch:getMetricData")
+_REPEATED = (
+    "ssm:putParameter",
+    "cloudwatch:describeAlarms",
+    "cloudwatch:getMetricData",
+    "cloudformation:describeStacks",
+)
 _RETRY = [{**ANY_TASK, "IntervalSeconds": 2, "MaxAttempts": 5, "BackoffRate": 2, "JitterStrategy": "FULL"}]
 
 
 def machine_name(settings: FleetSettings) -> str:
-    """Return the name of the fleet's state machine."""
     return f"peakplan-{settings.name}-rollout"
 
 
@@ -119,8 +121,6 @@ def looking() -> State:
             **task("cloudformation:describeStacks", {"StackName.$": "$.item.stack"}),
             "ResultSelector": {"stack.$": "States.ArrayGetItem($.Stacks, 0)"},
             "ResultPath": "$.found",
-            "Retry": [{**ANY_TASK, "IntervalSeconds": 1, "MaxAttempts": 2, "BackoffRate": 1}],
-            "Catch": [{**ANY_TASK, "ResultPath": "$.found", "Next": "Create"}],
             "Next": "WhatNext",
         },
         "WhatNext": {

@@ -1,18 +1,11 @@
 """Rules over several fields of a fleet file, each of which refuses one invalid combination and names its source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 
-from infra.fleet.caller_limits import CALLER_RULES
-from infra.fleet.capacity_rules import CAPACITY_RULES
-from infra.fleet.description import FleetDescription
+from infra.fleet import addresses, shared_cache, sizing
+from infra.fleet.description import FleetDescription, Rule, Violation
 from infra.fleet.instances import catalogue
-from infra.fleet.memory_rules import MEMORY_RULES
-from infra.fleet.network_rules import NETWORK_RULES
-from infra.fleet.reservations import RESERVATION_RULES
-from infra.fleet.violations import Rule, Violation
 
 # NxDI releases after SDK 2.28 run only on Trn2 and newer.
 NEWEST_SDK = (2, 28)
@@ -225,6 +218,299 @@ def _names_and_counts_agree(fleet: FleetDescription) -> Iterator[Violation]:
         )
 
 
+GIB = 2**30
+# Graphs and the runtime have the rest of a core's memory: stated (service/engines/neuron/compilation.py has them too).
+USABLE = 0.9
+COPIES, BESIDE_GIB = 2, 4.0
+
+
+def _replica_fits_its_cores(fleet: FleetDescription) -> Iterator[Violation]:
+    model = fleet.model
+    cached = model.cache_bytes * model.sequence_length * model.batch_size / GIB
+    held = model.weight_bytes / GIB + cached
+    for group in fleet.groups:
+        if group.engine == "torch" or group.chip == "cpu":
+            continue
+        room = USABLE * group.instance.device_gib / group.instance.cores * model.tensor_parallel
+        if held > room:
+            yield Violation(
+                "model.tensor_parallel",
+                f"a replica holds {held:.1f} GiB ({cached:.1f} of them keys and values) on {model.tensor_parallel} "
+                f"core(s) of {group.instance_type}, which have {room:.1f} for it: {held - room:.1f} GiB lack; span "
+                "more cores",
+                "AWS Neuron documentation, device memory of an instance",
+            )
+
+
+def _compiler_fits_its_host(fleet: FleetDescription) -> Iterator[Violation]:
+    """The image is baked on the first group with chips, which compiles for every other too."""
+    for index, group in enumerate(fleet.groups):
+        if group.engine == "neuron" and group.chip != "cpu":
+            needed = COPIES * fleet.model.weight_bytes / GIB + BESIDE_GIB
+            if needed > group.instance.host_gib:
+                yield Violation(
+                    f"groups.{index}.instance_type",
+                    f"the image is baked on {group.instance_type}, whose {group.instance.host_gib} GiB are short of "
+                    f"the {needed:.1f} that compiling takes: {needed - group.instance.host_gib:.1f} GiB lack; name a "
+                    "larger size of the family",
+                    "aws-neuron/neuronx-distributed#53: killed while an 8B model's graph was made on 32 GiB",
+                )
+            return
+
+
+def _public_load_balancers_authenticate(fleet: FleetDescription) -> Iterator[Violation]:
+    balancer = fleet.load_balancer
+    if balancer.scheme == "internet-facing" and balancer.authentication.method == "none":
+        yield Violation(
+            "load_balancer.authentication",
+            "none on an internet-facing load balancer: use mtls or jwt, or make it internal",
+            "AWS Security Hub, and this project's rule: nothing public without authentication",
+        )
+
+
+def _callers_are_named_networks(fleet: FleetDescription) -> Iterator[Violation]:
+    for index, caller in enumerate(fleet.callers):
+        for cidr in caller.cidrs:
+            if cidr.prefixlen < (8 if cidr.is_private else 16):
+                yield Violation(
+                    f"callers.{index}.cidrs",
+                    f"{cidr} is nearly everyone; name the networks that call",
+                    "AWS Security Hub EC2.18: no unrestricted ingress",
+                )
+    names = [caller.name for caller in fleet.callers]
+    if len(set(names)) < len(names):
+        yield Violation("callers", "two callers have one name; names become DNS names", "infra/constructs/edge.py")
+    stated = sum(caller.share or 0 for caller in fleet.callers)
+    if stated > 1 + 1e-9 or (stated < 1 - 1e-9 and all(caller.share for caller in fleet.callers)):
+        yield Violation(
+            "callers",
+            f"the callers' shares add up to {stated:g}: make it 1, or leave out that of a caller which sends the rest",
+            "infra/fleet/shards.py, fullest_share",
+        )
+    if fleet.caller_shard_cells > len(fleet.serving_cells):
+        yield Violation(
+            "caller_shard_cells",
+            f"{fleet.caller_shard_cells} of {len(fleet.serving_cells)} cells with callers; use at most that many",
+            "AWS Builders' Library, Workload isolation using shuffle-sharding",
+        )
+
+
+def _network_has_room(fleet: FleetDescription) -> Iterator[Violation]:
+    source = "Amazon VPC user guide, VPC and subnet CIDR blocks"
+    prefix = fleet.network.cidr.prefixlen
+    if not addresses.LARGEST_PREFIX <= prefix <= addresses.SMALLEST_PREFIX:
+        yield Violation(
+            "network.cidr",
+            f"{fleet.network.cidr}: AWS makes a VPC of /{addresses.LARGEST_PREFIX} to /{addresses.SMALLEST_PREFIX}; "
+            f"use a /{addresses.LARGEST_PREFIX}",
+            source,
+        )
+        return
+    cut, needed = addresses.subnets(fleet), addresses.needed_in_a_zone(fleet)
+    if cut.cells > addresses.SMALLEST_PREFIX or addresses.room(cut.cells) < needed:
+        have = max(0, addresses.room(cut.cells)) if cut.cells <= addresses.SMALLEST_PREFIX else 0
+        yield Violation(
+            "network.cidr",
+            f"{fleet.network.cidr} has {have} addresses a zone for hosts, load balancers and endpoints, which may come "
+            f"to need {needed} with a zone lost: use a larger block",
+            "infra/fleet/addresses.py",
+        )
+    elif cut.public is not None and cut.public > addresses.SMALLEST_LOAD_BALANCER_PREFIX:
+        yield Violation(
+            "network.cidr",
+            f"{fleet.network.cidr} leaves a /{cut.public} for each public subnet, and a load balancer wants "
+            f"/{addresses.SMALLEST_LOAD_BALANCER_PREFIX}: use a larger block",
+            "Elastic Load Balancing user guide, Subnets for your load balancer",
+        )
+
+
+def _callers_have_a_way(fleet: FleetDescription) -> Iterator[Violation]:
+    source = "infra/constructs/network.py and load_balancer.py"
+    access = fleet.access
+    for index, caller in enumerate(fleet.callers):
+        if not caller.cidrs and not caller.accounts:
+            yield Violation(f"callers.{index}", "name cidrs, or accounts for PrivateLink: nobody could come in", source)
+        if caller.accounts and not access.privatelink:
+            yield Violation(f"callers.{index}.accounts", "access.privatelink is off: turn it on, or use cidrs", source)
+        routed = access.transit_gateway or access.peering
+        for cidr in caller.cidrs if routed else ():
+            if cidr.overlaps(fleet.network.cidr):
+                yield Violation(
+                    f"callers.{index}.cidrs",
+                    f"{cidr} overlaps the VPC's {fleet.network.cidr}: no route can tell them apart; use PrivateLink",
+                    "Amazon VPC user guide, route priority",
+                )
+    if access.privatelink and fleet.load_balancer.scheme == "internet-facing":
+        yield Violation(
+            "access.privatelink",
+            "callers reach an internet-facing load balancer without PrivateLink: set it to false",
+            source,
+        )
+
+
+def _limits_are_kept_by_their_callers(fleet: FleetDescription) -> Iterator[Violation]:
+    nameless = fleet.load_balancer.authentication.method == "none"
+    if fleet.caller_shard_cells > len(fleet.serving_cells):
+        return  # another rule reports it
+    for index, caller in enumerate(fleet.callers):
+        if caller.rate is None:
+            continue
+        if nameless and not caller.cidrs:
+            yield Violation(
+                f"callers.{index}.rate",
+                f"{caller.name} comes by PrivateLink alone, behind which nobody sees its address: use mtls or jwt in "
+                "load_balancer.authentication",
+                "infra/fleet/shards.py",
+            )
+        for group in fleet.groups:
+            needed = sizing.full_host_rate(fleet, caller, group)
+            if caller.rate < needed:
+                yield Violation(
+                    f"callers.{index}.rate",
+                    f"{caller.rate:g} a second is less than the {needed:.0f} that {caller.name} sends to a full "
+                    f"{group.instance_type} by its share of {caller.share:g}: write {needed:.0f} or more",
+                    "infra/fleet/sizing.py, full_host_rate",
+                )
+
+
+def _reservations_have_events(fleet: FleetDescription) -> Iterator[Violation]:
+    for index, group in enumerate(fleet.groups):
+        if group.reserve and not fleet.events:
+            yield Violation(
+                f"groups.{index}.reserve",
+                "is on, but the file has no events to reserve for: name them, or leave it out",
+                "infra/fleet/calendar.py",
+            )
+
+
+# "Scheduled actions per Auto Scaling group", which AWS does not raise (Amazon EC2 Auto Scaling user guide, Quotas).
+SCHEDULED_ACTIONS = 125
+
+
+def _slo_can_be_met(fleet: FleetDescription) -> Iterator[Violation]:
+    for index, group in enumerate(fleet.groups):
+        utilisation, time = sizing.target_utilisation(fleet, group), sizing.service_time(fleet, group)
+        if utilisation < sizing.LOWEST_UTILISATION:
+            yield Violation(
+                f"groups.{index}.service_time" if group.service_time else "model.service_time",
+                f"mean {time.mean_ms} ms and p99 {time.p99_ms} ms leave replicas of {group.instance_type} only "
+                f"{utilisation:.0%} busy inside an SLO of {fleet.slo.p99_ms} ms: use a faster model or a longer SLO",
+                "infra/fleet/sizing.py, target_utilisation",
+            )
+
+
+def _can_be_sized(fleet: FleetDescription) -> bool:
+    """Return whether the fleet can be sized at all; where it cannot, another rule reports it."""
+    return all(
+        sizing.replicas_per_instance(group, fleet.model.tensor_parallel)
+        and sizing.target_utilisation(fleet, group) >= sizing.LOWEST_UTILISATION
+        for group in fleet.groups
+    )
+
+
+def _ordinary_days_and_events_have_capacity(fleet: FleetDescription) -> Iterator[Violation]:
+    if not _can_be_sized(fleet):
+        return
+    days = [("traffic.plans_per_minute", "an ordinary day", 1.0)]
+    days += [(f"events.{index}", f"event {event.name!r}", event.multiplier) for index, event in enumerate(fleet.events)]
+    for field, what, multiplier in days:
+        for group in fleet.groups:
+            wanted = sizing.instances_wanted(fleet, group, multiplier)
+            if wanted > group.maximum:
+                yield Violation(
+                    field,
+                    f"{what} needs {wanted} {group.instance_type} a cell, one zone's loss included, but the group's "
+                    f"maximum is {group.maximum}: raise it, or the number of cells",
+                    "infra/fleet/sizing.py; AWS Builders' Library, Static stability using Availability Zones",
+                )
+
+
+def _minimum_carries_the_quietest_hour(fleet: FleetDescription) -> Iterator[Violation]:
+    if not _can_be_sized(fleet):
+        return
+    share = min((block.share for block in fleet.traffic.forecast), default=1.0)
+    when = "the forecast's quietest hour" if fleet.traffic.forecast else "an ordinary day (there is no forecast)"
+    for index, group in enumerate(fleet.groups):
+        needed = sizing.floor_for(fleet, group, share)
+        if group.minimum < needed <= group.maximum:
+            yield Violation(
+                f"groups.{index}.minimum",
+                f"{group.minimum} is below the {needed} {group.instance_type} a cell that {when} needs, a zone's loss "
+                f"and surge.absorb included: write {needed}",
+                "infra/fleet/sizing.py, floor_for; AWS Builders' Library, Static stability using Availability Zones",
+            )
+
+
+def _surge_can_be_kept(fleet: FleetDescription) -> Iterator[Violation]:
+    if not _can_be_sized(fleet):
+        return
+    surge, source = fleet.surge, "infra/fleet/sizing.py, surge_instances and surge_recovery_seconds"
+    for group in fleet.groups:
+        needed, takes = sizing.surge_instances(fleet, group), sizing.surge_recovery_seconds(fleet, group)
+        if needed > group.maximum:
+            yield Violation(
+                "surge.times",
+                f"{surge.times:g} times the load needs {needed} {group.instance_type} a cell, but the group's maximum "
+                f"is {group.maximum}: promise less, raise it, or add cells",
+                source,
+            )
+        if takes > surge.recover:
+            yield Violation(
+                "surge.recover",
+                f"{surge.recover} s, but {group.instance_type} in this fleet needs {takes:.0f} s (warm_start_seconds "
+                f"{fleet.warm_start_seconds} of them): promise that, or start faster",
+                source,
+            )
+
+
+def _forecast_can_be_scheduled(fleet: FleetDescription) -> Iterator[Violation]:
+    begun = [(day, block.begins) for block in fleet.traffic.forecast for day in block.days]
+    if len(set(begun)) < len(begun):
+        yield Violation(
+            "traffic.forecast", "two blocks begin at the same time of the same day", "infra/fleet/calendar.py"
+        )
+    actions = len(fleet.traffic.forecast) * (len(fleet.events) + 1) + 2 * len(fleet.events)
+    if actions > SCHEDULED_ACTIONS:
+        yield Violation(
+            "traffic.forecast",
+            f"{len(fleet.traffic.forecast)} blocks around {len(fleet.events)} events make {actions} scheduled "
+            f"actions a group; {SCHEDULED_ACTIONS} are allowed: use fewer blocks",
+            "Amazon EC2 Auto Scaling quotas, scheduled actions per Auto Scaling group",
+        )
+
+
+def _events_leave_time_to_boot(fleet: FleetDescription) -> Iterator[Violation]:
+    for index, event in enumerate(fleet.events):
+        if event.lead_minutes * 60 < 2 * fleet.boot_seconds:
+            yield Violation(
+                f"events.{index}.lead_minutes",
+                f"{event.lead_minutes} is less than two boots of {fleet.boot_seconds} s: the second is for what fails",
+                "infra/fleet/scaling.py: capacity stands ready before an event",
+            )
+
+
+def _shared_cache_has_room(fleet: FleetDescription) -> Iterator[Violation]:
+    cache = fleet.shared_cache
+    if not cache.enabled:
+        return
+    zones = len(fleet.availability_zones)
+    if cache.nodes > zones:
+        yield Violation(
+            "shared_cache.nodes",
+            f"{cache.nodes} nodes over {zones} zones: a second one in a zone is lost with the first; use {zones}",
+            "Amazon ElastiCache user guide, Minimizing downtime with Multi-AZ",
+        )
+    busiest = sizing.cell_rate(fleet, sizing.peak_multiplier(fleet))
+    needed = busiest * shared_cache.KEPT_SECONDS * shared_cache.BYTES_AN_ENTRY
+    if needed > cache.usable_bytes:
+        yield Violation(
+            "shared_cache.node_type",
+            f"{cache.node_type} has {cache.usable_bytes / 2**30:.1f} GiB for plans, and a cell's busiest quarter of an "
+            f"hour may bring {needed / 2**30:.1f}: use a larger one",
+            "infra/fleet/shared_cache.py",
+        )
+
+
 RULES: tuple[Rule, ...] = (
     _sdk_runs_on_the_chip,
     _medusa_decodes_synchronously,
@@ -233,11 +519,21 @@ RULES: tuple[Rule, ...] = (
     _sequence_has_room,
     _groups_are_sane,
     _cell_stays_small,
-    *MEMORY_RULES,
-    *CAPACITY_RULES,
+    _replica_fits_its_cores,
+    _compiler_fits_its_host,
+    _slo_can_be_met,
+    _ordinary_days_and_events_have_capacity,
+    _minimum_carries_the_quietest_hour,
+    _surge_can_be_kept,
+    _forecast_can_be_scheduled,
+    _events_leave_time_to_boot,
+    _shared_cache_has_room,
     _events_do_not_overlap,
     _names_and_counts_agree,
-    *NETWORK_RULES,
-    *CALLER_RULES,
-    *RESERVATION_RULES,
+    _public_load_balancers_authenticate,
+    _callers_are_named_networks,
+    _network_has_room,
+    _callers_have_a_way,
+    _limits_are_kept_by_their_callers,
+    _reservations_have_events,
 )

@@ -3,12 +3,11 @@
 docs/decisions/0022-scaling-on-offered-work.md says why each signal is in it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Self
 
 from infra.fleet import sizing
 from infra.fleet.calendar import Calendar
@@ -73,7 +72,7 @@ class ScalingLaw:
     calendar: Calendar
 
     @classmethod
-    def for_group(cls, settings: FleetSettings, group: Group) -> ScalingLaw:
+    def for_group(cls, settings: FleetSettings, group: Group) -> Self:
         """Return the law of `group`, which is the same in every cell of the fleet."""
         utilisation = sizing.target_utilisation(settings, group)
         calendar = Calendar.of_group(settings, group)
@@ -94,11 +93,9 @@ class ScalingLaw:
 
     @property
     def schedule(self) -> tuple[ScheduledFloor, ...]:
-        """The scheduled actions that keep the floor."""
         return tuple(self.calendar.actions())
 
     def floor_at(self, time: datetime) -> int:
-        """Return the minimum in force at `time`."""
         return max(self.minimum, self.calendar.floor_at(time))
 
     def wanted_capacity(
@@ -116,7 +113,6 @@ class ScalingLaw:
         return self._wanted(self.additions, metrics, time, in_service, desired, may_remove)
 
     def initial_state(self) -> LawState:
-        """Return the state before any reading."""
         count = len(self.additions)
         return LawState(over=((),) * count, since_action=(math.inf,) * count)
 
@@ -199,7 +195,7 @@ def _step_policies(settings: FleetSettings, group: Group, utilisation: float) ->
         # Below capacity, latency shows what offered work does not: a slow release, a bad host, a queue at one host.
         StepPolicy("latency", Signal.MODEL_P99, (Step(line(0.75), 10), Step(line(1), 25), Step(line(1.5), 50)), 3, 5),
         StepPolicy("queue", Signal.QUEUE_P99, (Step(waited(0.75), 10), Step(waited(1), 25)), 3, 5),
-        # Shoppers who get rules are the harm itself, so a share above the budget acts at once.
+        # Shoppers who get the reader's plans are the harm itself, so a share above the budget acts at once.
         StepPolicy(
             "by-rule",
             Signal.BY_RULE,
@@ -214,7 +210,7 @@ def _standing_in(group: Group) -> Iterator[StepPolicy]:
     """Yield what a group that stands in watches beside its own hosts: whether those it stands in for are full.
 
     Its own hosts do not show it. A balancer gives each host as many outstanding requests, so that sixteen processors
-    are nearly idle while a chip's two replicas answer by rule (`make rehearse SCENARIO=no-chips`).
+    are nearly idle while a chip's two replicas answer by the reader (`make rehearse SCENARIO=no-chips`).
     """
     if group.stands_in:
         steps = tuple(
@@ -229,9 +225,10 @@ def _standing_in(group: Group) -> Iterator[StepPolicy]:
 
 def _removal(settings: FleetSettings, group: Group, utilisation: float) -> Removal:
     calm = min(CALM_AT_MOST, CALM_MARGIN * group.minimum / (group.minimum + 1))
+    others = min(sizing.target_utilisation(settings, each) for each in settings.groups if not each.stands_in)
     return Removal(
         calm_below=(
-            *(((Signal.OTHERS_WORK, round(calm * _others_target(settings), 3)),) if group.stands_in else ()),
+            *(((Signal.OTHERS_WORK, round(calm * others, 3)),) if group.stands_in else ()),
             (Signal.WORK, round(calm * utilisation, 3)),
             (Signal.MODEL_P99, _between(settings, group, 0.5)),
             (Signal.BY_RULE, round((1 - settings.slo.model_goal) / 10, 6)),
@@ -243,11 +240,6 @@ def _removal(settings: FleetSettings, group: Group, utilisation: float) -> Remov
     )
 
 
-def _others_target(settings: FleetSettings) -> float:
-    """Return the lowest utilisation at which the groups that are sized for the load are to run."""
-    return min(sizing.target_utilisation(settings, each) for each in settings.groups if not each.stands_in)
-
-
 def _warm_pool(settings: FleetSettings, group: Group, calendar: Calendar) -> WarmPool:
     """Return the pool that carries the promised surge together with the instances in service.
 
@@ -255,6 +247,6 @@ def _warm_pool(settings: FleetSettings, group: Group, calendar: Calendar) -> War
     """
     if settings.warm_start_seconds >= settings.boot_seconds:
         return WarmPool(0)
-    if group.stands_in:  # nobody knows when it will be needed, or how much of it
+    if group.stands_in:  # when it is needed, and how much of it, is unknown
         return WarmPool(group.maximum)
     return WarmPool(min(group.maximum, max(sizing.surge_instances(settings, group), calendar.highest)))

@@ -1,7 +1,9 @@
 """One fleet's settings, read from one YAML file in infra/fleets; unsafe or impossible values are refused in words."""
 
 import json
+import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
@@ -36,11 +38,7 @@ class FleetSettings(FleetDescription):
 
     @classmethod
     def from_yaml(cls, path: Path) -> Self:
-        """Return the settings in `path`.
-
-        Raises:
-            FleetFileError: the file is missing, is not YAML, or breaks a rule; the message is for people.
-        """
+        """Return the settings in `path`. Raise FleetFileError where it is missing, is not YAML, or breaks a rule."""
         content = _content(path)
         if LIKE in content:
             content = _other(path, content)
@@ -64,7 +62,7 @@ def _content(path: Path) -> dict[str, Any]:
 
 
 def _other(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Return a fleet that is like another but for its own keys: the same one in a second region, above all."""
+    """Return another fleet's values with this file's keys on top, as for a second region."""
     named = content[LIKE]
     if not isinstance(named, str):
         raise FleetFileError(f"{path}: {LIKE}: {named!r} is no file; name the fleet file that this one is like")
@@ -123,3 +121,39 @@ def json_schema() -> str:
     }
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": [LIKE, "name"]}]
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema, indent=1) + "\n"
+
+
+SOURCE = "Amazon EC2 Auto Scaling, PutScheduledUpdateGroupAction: StartTime"
+
+
+def without_past_events(settings: FleetSettings, now: datetime) -> tuple[FleetSettings, list[str]]:
+    """Return the settings without events that are over at `now`, and messages about those and the running ones.
+
+    An event that is over is left out instead of refused: a file must not stop deploys the day after its sale. Nothing
+    here can break a rule that the settings obeyed, because every rule over events asks for less where there are fewer.
+    """
+    over = [event for event in settings.events if event.end <= now]
+    begun = [
+        event for event in settings.events if event.start - timedelta(minutes=event.lead_minutes) <= now < event.end
+    ]
+    said = [
+        f"event {event.name} was over on {event.end:%Y-%m-%d %H:%M} UTC and is left out: take it out of the file, "
+        f"or give it its next date [source: {SOURCE}]"
+        for event in over
+    ]
+    said += [
+        f"event {event.name} is under way until {event.end:%Y-%m-%d %H:%M} UTC: groups that stand keep its capacity, "
+        f"but a group that is created now is refused its scheduled start; raise groups.*.minimum and take the event "
+        f"out until then if you must create one [source: {SOURCE}]"
+        for event in begun
+    ]
+    left = tuple(event for event in settings.events if event not in over)
+    return settings.model_copy(update={"events": left}), said
+
+
+def upcoming_events_only(settings: FleetSettings, now: datetime | None = None) -> FleetSettings:
+    """Return `without_past_events` at this moment, and print its messages on standard error."""
+    left, said = without_past_events(settings, now or datetime.now(UTC))
+    for words in said:
+        print(f"{settings.name}: {words}", file=sys.stderr)
+    return left

@@ -1,7 +1,5 @@
 """The cache of plans that a cell's hosts share: ElastiCache for Valkey, what hosts may do there, the room it needs."""
 
-from __future__ import annotations
-
 from pydantic import Field, field_validator
 
 from infra.fleet.demand import Part
@@ -39,5 +37,4 @@ class SharedCache(Part):
 
     @property
     def usable_bytes(self) -> float:
-        """The bytes that plans may take."""
         return USABLE_MEMORY * catalogue().cache_nodes[self.node_type] * 2**30

@@ -4,15 +4,13 @@ Hosts take events at `POST /outcomes` into files of a bounded size and count the
 stream of the fleet brings every event on to a bucket before its host, and its files, are replaced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from infra.fleet.demand import Part
-from infra.fleet.endpoints import Endpoint
+from infra.fleet.network_parts import Endpoint
 
 FOLDER = "/var/lib/peakplan/outcomes"  # ami/agent/tmpfiles makes it, for the container's user alone
 FILE_MEGABYTES, FILES = 64, 64
@@ -41,7 +39,6 @@ class Experiment(Part):
 
     @property
     def words(self) -> str:
-        """The arms as the service's setting has them."""
         return ",".join(f"{arm}={share}" for arm, share in self.arms.items())
 
 
@@ -69,12 +66,10 @@ class ShopperEvents(Part):
 
 
 def key_parameter(fleet: str) -> str:
-    """Return the name of the parameter with the key that the fleet's hosts share; a deploy makes it where it lacks."""
     return f"/peakplan/{fleet}/outcomes-key"
 
 
 def stream_name(fleet: str) -> str:
-    """Return the name of the fleet's delivery stream."""
     return f"peakplan-{fleet}-events"
 
 

@@ -1,20 +1,19 @@
 """The arithmetic of how many instances a load needs, for rules, scaling law and cost. Rates are in plans per second."""
 
-from __future__ import annotations
-
 import math
 
 from infra.fleet.demand import ServiceTime
 from infra.fleet.description import FleetDescription
+from infra.fleet.network_parts import Caller
 from infra.fleet.parts import Group
-from infra.fleet.shards import fullest_share
+from infra.fleet.shards import fullest_share, shards
 
 # This bounds a replica's utilisation whatever the queue's arithmetic allows: load balancers are not ideal.
 HIGHEST_UTILISATION = 0.7
 # Below this the model cannot meet the SLO at a price anyone would pay; rules.py refuses it.
 LOWEST_UTILISATION = 0.2
 # Busier than this, queues grow without bound in a load that varies by some percent below the minute: what a group does
-# at most, with nobody's deadline missed. For surges alone; every day is sized for target_utilisation.
+# at most, with no deadline missed. For surges alone; every day is sized for target_utilisation.
 FULL_UTILISATION = 0.93
 
 
@@ -56,6 +55,17 @@ def full_rate(settings: FleetDescription, group: Group) -> float:
     return replicas_per_instance(group, settings.model.tensor_parallel) * 1000 / service_time(settings, group).mean_ms
 
 
+def full_host_rate(settings: FleetDescription, caller: Caller, group: Group) -> float:
+    """Return the requests a second that a host which is never idle gets from `caller`, by its share of its cells.
+
+    Its replicas are busy with the part that the model plans; the reader plans the rest by choice.
+    """
+    if caller.share is None:
+        return 0.0
+    of_its_cell = caller.share / len(shards(settings)[caller.name]) / fullest_share(settings)
+    return full_rate(settings, group) / settings.model.work_share * min(1.0, of_its_cell)
+
+
 def instance_rate(settings: FleetDescription, group: Group) -> float:
     """Return the plans per second that one instance of `group` carries at the target utilisation."""
     return target_utilisation(settings, group) * full_rate(settings, group)
@@ -74,7 +84,7 @@ def cell_rate(settings: FleetDescription, multiplier: float = 1.0) -> float:
 def group_rate(settings: FleetDescription, group: Group, multiplier: float = 1.0) -> float:
     """Return what one cell's `group` has to plan by the model, in plans per second.
 
-    It is the fullest cell's, less what rules plan by choice. Groups share it by their greatest permitted capacity.
+    It is the fullest cell's, less the reader's plans by choice. Groups share it by their greatest permitted capacity.
 
     The balancer sends each request to the host with the fewest outstanding, so a slower host gets fewer. Nothing is
     counted on from a group that stands in: whatever it carries is left for others to lack.

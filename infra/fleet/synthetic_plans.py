@@ -1,15 +1,12 @@
 """The canary of every cell: CloudWatch Synthetics asks for a plan each minute, and a rollout stops without one."""
 
-from __future__ import annotations
-
 import base64
 import json
 
 from pydantic import Field
 
 from infra.fleet.demand import Part
-from infra.fleet.endpoints import Endpoint
-from infra.fleet.network_parts import Authentication
+from infra.fleet.network_parts import Authentication, Endpoint
 
 ALARM = "synthetic-plans"
 CALLER = "peakplan-canary"  # in the hosts' logs
@@ -55,5 +52,4 @@ def headers(authentication: Authentication) -> dict[str, str]:
 
 
 def canary_name(fleet: str, cell: str) -> str:
-    """Return the name of a cell's canary."""
     return f"peakplan-{fleet}-{cell}"

@@ -1,11 +1,11 @@
 """A fleet's replicas on vLLM instead of our own Neuron engine: the servers' launch commands and the gateway's settings.
 
 The flags are those of the vLLM plugin for the pinned SDK (facts of aws-neuron's and vllm-project's sources, read in
-November 2026; not run on hardware). That plugin drafts with EAGLE or not at all: Medusa heads are out of its reach. It
+November 2026; not run on hardware). That plugin drafts with EAGLE or not at all: it cannot use Medusa heads. It
 has no structured outputs either, so the gateway follows each plan through its grammar and never asks for one there.
 
 On processors, vLLM's own release serves the same export, with grammars and any draft (`on_processors`): `make
-bench-vllm` starts it with these arguments and measures it beside ours. A fleet's processors run our own kernels.
+bench vllm` starts it with these arguments and measures it beside ours. A fleet's processors run our own kernels.
 """
 
 import json
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from infra.fleet.instances import catalogue
-from infra.fleet.parts import Draft, Group, Model
+from infra.fleet.parts import Group, Model
 from infra.fleet.settings import FleetFileError, FleetSettings
 
 FIRST_PORT = 8100  # 8000 is the exporter's of neuron-monitor (ami/systemd)
@@ -135,7 +135,7 @@ def script(fleet: FleetSettings) -> str:
     chosen = release(fleet)
     lines = [
         f"# Fleet {fleet.name} on vLLM {chosen.vllm}, Neuron SDK {fleet.model.sdk}. Not run on hardware.",
-        f"# The model: make export FORMAT=vllm MODEL={fleet.model.folder} OUTPUT=..., its folder at {MODEL_DIR}.",
+        f"# The model: peakplan export --model {fleet.model.folder} --format vllm --output ..., put at {MODEL_DIR}.",
         f"# {COMPILED_DIR} holds what a first start there compiled; with it no later start compiles.",
     ]
     for group in fleet.groups:
@@ -159,6 +159,8 @@ def _docker(chosen: Release, server: Server, devices: list[str]) -> str:
 
 
 def _server(model: Model, cores: tuple[int, int], port: int) -> Server:
+    # What the plugin does not derive of NxDI's settings from the other arguments.
+    beside = {"async_mode": model.async_mode, "enable_bucketing": True, "save_sharded_checkpoint": True}
     environment = {
         "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
         "NEURON_RT_VISIBLE_CORES": str(cores[0]) if cores[0] == cores[1] else f"{cores[0]}-{cores[1]}",
@@ -174,26 +176,18 @@ def _server(model: Model, cores: tuple[int, int], port: int) -> Server:
         "--max-num-seqs": str(model.batch_size),
         "--block-size": str(_BLOCK_SIZE),
         "--num-gpu-blocks-override": str(model.batch_size),
-        "--additional-config": json.dumps({"override_neuron_config": _neuron_config(model)}),
+        "--additional-config": json.dumps({"override_neuron_config": beside}),
     }
     if model.draft is not None:
-        arguments["--speculative-config"] = json.dumps(_speculation(model, model.draft))
+        speculation = {
+            "model": model.draft.folder,
+            "method": model.draft.method,
+            "num_speculative_tokens": model.draft.tokens,
+            "max_model_len": model.sequence_length,
+        }
+        arguments["--speculative-config"] = json.dumps(speculation)
     words = [word for pair in arguments.items() for word in pair]
     return Server(cores, port, environment, ["vllm", "serve", MODEL_DIR, "--no-enable-prefix-caching", *words])
-
-
-def _neuron_config(model: Model) -> dict[str, object]:
-    """Return NxDI's settings beyond those that the plugin derives from the other arguments."""
-    return {"async_mode": model.async_mode, "enable_bucketing": True, "save_sharded_checkpoint": True}
-
-
-def _speculation(model: Model, draft: Draft) -> dict[str, object]:
-    return {
-        "model": draft.folder,
-        "method": draft.method,
-        "num_speculative_tokens": draft.tokens,
-        "max_model_len": model.sequence_length,
-    }
 
 
 def _refuse_too_short(model: Model) -> None:

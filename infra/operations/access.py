@@ -6,14 +6,12 @@ prints the command for their owners: CloudFormation has no resource for it, the 
 owner associates. It has not run in a real account.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from infra.fleet.host_names import ENDPOINT_SERVICE_OUTPUT, associated_by_owners
 from infra.fleet.settings import FleetSettings
+from infra.fleet.shards import ENDPOINT_SERVICE_OUTPUT, associated_by_owners
 from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deployed_cell import described, stack_of
 
@@ -56,9 +54,7 @@ def authorise(settings: FleetSettings, route53: Any) -> list[str]:
 
 def admit(settings: FleetSettings, clients: Clients) -> Iterator[str]:
     """Accept the endpoints that wait at each cell's service and belong to a caller's account, and reject those of an
-    account that no caller has any more; yield what was done.
-
-    Raise NothingToJoinError if a cell's stack does not exist.
+    account that no caller has any more; yield what was done. Raise NothingToJoinError if a cell's stack does not exist.
     """
     if not settings.access.privatelink:
         return

@@ -6,9 +6,6 @@ answered a plan and is in the parameter that deploys read, which takes the bette
 when the command is ended. It is tested against moto, and has not run in a real account.
 """
 
-from __future__ import annotations
-
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -19,8 +16,18 @@ from uuid import uuid4
 
 from infra.fleet.images import images
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
-from infra.operations.command_lines import UNDER, Call, deploy_line, synthesis
+from infra.operations.command import (
+    UNDER,
+    UNUSABLE,
+    Call,
+    Clients,
+    Told,
+    call,
+    deploy_line,
+    fleet_parser,
+    operate,
+    synthesis,
+)
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import Sleep, make_way, stack_of
 from infra.operations.release import Release, ReleaseError, newest_release
@@ -35,7 +42,6 @@ class BakingError(Exception):
 
 
 def pipelines_of(settings: FleetSettings, cloudformation: Any) -> list[str]:
-    """Return the ARNs of the fleet's image pipelines, which its Image stack makes: one for each architecture."""
     (stack,) = cloudformation.describe_stacks(StackName=stack_of(settings, "image"))["Stacks"]
     outputs = {each["OutputKey"]: str(each["OutputValue"]) for each in stack["Outputs"]}
     return [outputs[image.pipeline_output] for image in images(settings)]
@@ -51,7 +57,7 @@ def bake(settings: FleetSettings, clients: Clients, sleep: Sleep = time.sleep) -
         for pipeline in pipelines_of(settings, clients("cloudformation"))
     ]
     end = time.monotonic() + LIMIT_SECONDS
-    for build in builds:  # side by side: whoever waits for one has waited for the others
+    for build in builds:  # the builds run in parallel
         _wait(build, builder, end, sleep)
     return newest_release(settings, clients("ssm"), clients("ec2"))
 
@@ -84,12 +90,7 @@ def deploy_under(settings: FleetSettings, clients: Clients, deploy: Sequence[str
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; 3 where another shell changes the fleet."""
-    parser = fleet_parser(__doc__)
-    parser.add_argument("cdk", nargs="*", default=["cdk"], help="after --: the CDK CLI and its options")
-    given = parser.parse_intermixed_args(words)
-
-    def call(line: list[str]) -> int:
-        return subprocess.run(line, check=False).returncode
+    given = fleet_parser(__doc__, cdk=True).parse_intermixed_args(words)
 
     def act(settings: FleetSettings, clients: Clients) -> Told:
         with TemporaryDirectory(prefix=f"peakplan-{settings.name}-") as assembly:

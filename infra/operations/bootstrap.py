@@ -7,20 +7,16 @@ parameter that is there already is kept. It can be run again. It is tested again
 account.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from infra.fleet.images import Image, images
 from infra.fleet.parts import ROOT_DEVICE
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import Clients, Told, fleet_parser, operate
+from infra.operations.command import Clients, Told, fleet_parser, operate, parameter
 
 
 class NoBaseImageError(Exception):
@@ -28,9 +24,10 @@ class NoBaseImageError(Exception):
 
 
 def base_image(image: Image, region: str, ec2: Any) -> dict[str, Any]:
-    """Return the newest image of the pinned name, SDK and root device. Raise NoBaseImageError if there is none.
+    """Return the newest image of the pinned name, SDK and root device.
 
-    A filter by name alone also finds images of other systems, frameworks and SDKs, whose driver would refuse the model.
+    Raise NoBaseImageError if there is none. A filter by name alone also finds images of other systems, frameworks and
+    SDKs, whose driver would refuse the model.
     """
     asked = [{"Name": "name", "Values": [f"{image.base_name}*"]}, {"Name": "state", "Values": ["available"]}]
     pages = ec2.get_paginator("describe_images").paginate(Owners=[image.base_owner], Filters=asked)
@@ -63,22 +60,16 @@ def keep_base_image(settings: FleetSettings, clients: Clients) -> str:
 
 def _kept(image: Image, region: str, clients: Clients) -> str:
     ssm, name = clients("ssm"), image.base_parameter
-    try:
-        there = ssm.get_parameter(Name=name)["Parameter"]["Value"]
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "ParameterNotFound":
-            raise
-        base = base_image(image, region, clients("ec2"))
-        ssm.put_parameter(Name=name, Value=base["ImageId"], Type="String")
-        return f"{name} is {base['ImageId']}: {base['Name']}"
-    return f"{name} is {there} already; delete the parameter to have it chosen anew"
+    if there := parameter(ssm, name):
+        return f"{name} is {there['Value']} already; delete the parameter to have it chosen anew"
+    base = base_image(image, region, clients("ec2"))
+    ssm.put_parameter(Name=name, Value=base["ImageId"], Type="String")
+    return f"{name} is {base['ImageId']}: {base['Name']}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: that of `cdk bootstrap` where it fails."""
-    parser = fleet_parser(__doc__)
-    parser.add_argument("cdk", nargs="*", default=["cdk"], help="after --: the CDK CLI and its options")
-    given = parser.parse_intermixed_args(words)
+    given = fleet_parser(__doc__, cdk=True).parse_intermixed_args(words)
 
     def act(settings: FleetSettings, clients: Clients) -> Told:
         account = clients("sts").get_caller_identity()["Account"]
@@ -86,7 +77,9 @@ def main(words: Sequence[str] | None = None) -> int:
         try:
             code = subprocess.run(line, check=False).returncode
         except FileNotFoundError:
-            print(f"{line[0]}: no such command; `make bootstrap` installs the pinned CDK CLI", file=sys.stderr)
+            print(
+                f"{line[0]}: no such command; `peakplan fleet bootstrap` installs the pinned CDK CLI", file=sys.stderr
+            )
             return Told(code=127)
         if code:
             return Told(data={"bootstrapped": False}, code=code)

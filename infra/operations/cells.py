@@ -1,4 +1,4 @@
-"""`python -m infra.operations.cells out|in|show FLEET [CELL]` moves a cell's callers away, and back: `make cell-out`.
+"""`python -m infra.operations.cells out|in|show FLEET [CELL]` moves callers away, and back: `peakplan fleet cell`.
 
 Names are weighted records of the fleet's private zone: out sets this cell's weights to 0, in puts back those of the
 fleet file. New connections follow within the answer's minute, and kept ones as they end. A move is refused where a name
@@ -12,8 +12,6 @@ parameter keeps meanwhile.
 This is tested against moto and has not run in a real account.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +21,7 @@ from typing import Any
 
 from infra.fleet.settings import FleetSettings
 from infra.operations.access import NothingToJoinError, zone_of
-from infra.operations.command import Clients, Told, fleet_parser, operate
+from infra.operations.command import Clients, Told, fleet_parser, operate, parameter
 from infra.operations.deployed_cell import resources_of, stack_of
 
 CALLERS_LISTENER = ("HTTPS", 443)
@@ -43,15 +41,11 @@ class CellShiftError(Exception):
 
 @dataclass(frozen=True)
 class Load:
-    """The instances of one cell's Auto Scaling groups: how many are in service, and the maximum."""
-
     in_service: int
     maximum: int
 
 
 class Cells:
-    """The cells of one fleet behind their DNS names."""
-
     def __init__(self, settings: FleetSettings, clients: Callable[[str], Any]) -> None:
         """Create the cells' controller; `clients` returns the boto3 client of a service."""
         self._settings, self._clients = settings, clients
@@ -65,7 +59,6 @@ class Cells:
         return found
 
     def loads(self) -> dict[str, Load]:
-        """Return the instances that each cell runs and its maximum."""
         found = {}
         for cell in self._settings.cell_names:
             names = [f"peakplan-{self._settings.name}-{cell}-{group.chip}" for group in self._settings.groups]
@@ -77,22 +70,21 @@ class Cells:
     def move_out(self, cell: str, *, force: bool = False) -> None:
         """Send new callers to the other cells.
 
-        Raises:
-            CellShiftError: there is no such cell, a name would be left without one, or the others are too small.
+        Raise CellShiftError where there is no such cell, a name would be left without one, or the others are too small.
         """
         self._must_exist(cell)
         for name, weights in self.weights().items():
             if cell in weights and not any(weight for other, weight in weights.items() if other != cell):
                 raise CellShiftError(
-                    f"{name} would have no cell left: move another one in first (make cell-in CELL=...)"
+                    f"{name} would have no cell left: move another one in first (peakplan fleet cell in FLEET CELL)"
                 )
         loads = self.loads()
         needed = sum(load.in_service for load in loads.values())
         room = sum(load.maximum for other, load in loads.items() if other != cell)
         if needed > room and not force:
             raise CellShiftError(
-                f"{needed} instances serve now, and the other cells may have {room} at most: shoppers would get rules. "
-                "Move it all the same with FORCE=1"
+                f"{needed} instances serve now, and the other cells may have {room} at most: the reader would plan. "
+                "Move it all the same with --force"
             )
         self._set(cell, 0)
 
@@ -115,15 +107,11 @@ class Cells:
         self._clients("elbv2").modify_listener(ListenerArn=listener["ListenerArn"], DefaultActions=[_REFUSAL])
 
     def _serve_again(self, cell: str) -> None:
-        """Undo `refuse` if it was applied."""
         ssm, name = self._clients("ssm"), self._kept_in(cell)
-        try:
-            actions = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
-        except ssm.exceptions.ParameterNotFound:
-            return
-        listener = self._listener(cell)["ListenerArn"]
-        self._clients("elbv2").modify_listener(ListenerArn=listener, DefaultActions=actions)
-        ssm.delete_parameter(Name=name)
+        if saved := parameter(ssm, name):
+            listener = self._listener(cell)["ListenerArn"]
+            self._clients("elbv2").modify_listener(ListenerArn=listener, DefaultActions=json.loads(saved["Value"]))
+            ssm.delete_parameter(Name=name)
 
     def _kept_in(self, cell: str) -> str:
         return f"/peakplan/{self._settings.name}/{cell}/listener-before-it-refused"
@@ -172,7 +160,6 @@ class Cells:
 
 
 def describe(cells: Cells) -> str:
-    """Return a description of the weights by name and the instances by cell."""
     lines = [
         f"{name}: " + ", ".join(f"{cell} {weight}" + (" (out)" if not weight else "") for cell, weight in each.items())
         for name, each in sorted(cells.weights().items())
@@ -185,7 +172,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the command line. Return 1 where a move is refused, 2 where a file or AWS cannot be used."""
     parser = fleet_parser(__doc__, ("out", "in", "show"))
     parser.add_argument("cell", nargs="?", default="", help="cell-1 ...")
-    parser.add_argument("--refuse", action="store_true", help="out: the cell answers 503 to whoever still asks it")
+    parser.add_argument("--refuse", action="store_true", help="out: the cell answers 503 to every request")
     parser.add_argument("--force", action="store_true", help="although the other cells are too small")
     given = parser.parse_args(words)
 
@@ -196,7 +183,7 @@ def main(words: Sequence[str] | None = None) -> int:
             if given.refuse:
                 cells.refuse(given.cell)
             elif settings.access.privatelink:
-                print(f"Callers with PrivateLink endpoints still ask {given.cell}; REFUSE=1 answers them 503.")
+                print(f"Callers with PrivateLink endpoints still ask {given.cell}; --refuse answers them 503.")
         elif given.action == "in":
             cells.move_in(given.cell)
         loads = {cell: asdict(load) for cell, load in cells.loads().items()}

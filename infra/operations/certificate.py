@@ -6,8 +6,6 @@ into ACM and its ARN written to the parameter that deploys read; run again, it i
 tested against moto, and has not run in a real account.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -15,12 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import ClientError
-
-from infra.fleet.host_names import names_in_tls
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
+from infra.fleet.shards import names_in_tls
+from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate, parameter
 
 FOLDER = REPOSITORY_ROOT / "certificates"
 AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 390
@@ -63,11 +59,8 @@ def import_into(settings: FleetSettings, folder: Path, clients: Clients) -> str:
     ssm, name = clients("ssm"), settings.load_balancer.certificate_parameter
     read = {"Certificate": "planner.pem", "PrivateKey": "planner.key", "CertificateChain": "authority.pem"}
     asked: dict[str, Any] = {part: (folder / file).read_bytes() for part, file in read.items()}
-    try:
-        asked["CertificateArn"] = ssm.get_parameter(Name=name)["Parameter"]["Value"]
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "ParameterNotFound":
-            raise
+    if there := parameter(ssm, name):
+        asked["CertificateArn"] = there["Value"]
     arn = str(clients("acm").import_certificate(**asked)["CertificateArn"])
     ssm.put_parameter(Name=name, Value=arn, Type="String", Overwrite=True)
     return arn

@@ -2,15 +2,14 @@
 
 An SSM parameter that AWS lets only one caller create. Its holder renews it every minute and deletes it at the end. A
 holder that died stops renewing: after five minutes a person may take the lock over. A rollback does so unasked, and
-takes a deploy's lock at once, whether it lives or not. Whoever lost the lock learns it before the next change, and
-stops.
+takes a deploy's lock at once, whether it lives or not. A process that lost the lock
+notices before its next change, and stops.
 """
-
-from __future__ import annotations
 
 import os
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -21,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict
 
 from infra.fleet.settings import FleetSettings
-from infra.operations.repeating import repeated
+from infra.operations.command import parameter
 
 RENEWED_SECONDS = 60.0
 STALE_AFTER = timedelta(minutes=5)
@@ -131,7 +130,7 @@ class DeployLock:
         self._handed_over = True
 
     def release(self) -> None:
-        """Give the lock back, unless it is somebody else's by now."""
+        """Release the lock, unless another process has taken it."""
         if self._handed_over:
             return
         held = self._held()
@@ -152,17 +151,12 @@ class DeployLock:
         self._version = int(written["Version"])
 
     def _held(self) -> tuple[Holder, int] | None:
-        try:
-            found = self._ssm.get_parameter(Name=self.name)["Parameter"]
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ParameterNotFound":
-                raise
-            return None
-        return Holder.model_validate_json(found["Value"]), int(found["Version"])
+        found = parameter(self._ssm, self.name)
+        return (Holder.model_validate_json(found["Value"]), int(found["Version"])) if found else None
 
 
 @contextmanager
-def held(lock: DeployLock, *, take_over: bool = False, seconds: float = RENEWED_SECONDS) -> Iterator[None]:
+def held(lock: DeployLock, *, take_over: bool = False, seconds: float = RENEWED_SECONDS) -> Iterator[DeployLock]:
     """Hold the lock and renew it every `seconds` until the block ends, however it ends. Raise LockedError."""
     lock.acquire(take_over=take_over)
 
@@ -178,9 +172,30 @@ def held(lock: DeployLock, *, take_over: bool = False, seconds: float = RENEWED_
 
     try:
         with repeated(renew, seconds):
-            yield
+            yield lock
     finally:
         try:
             lock.release()
         except (BotoCoreError, ClientError) as error:
             print(f"the lock could not be given back: {error}", file=sys.stderr)
+
+
+@contextmanager
+def repeated(act: Callable[[], bool], seconds: float) -> Iterator[None]:
+    """Call `act` every `seconds` until the block ends, however it ends, or `act` returns False.
+
+    `act` runs in a thread of its own, so it must not raise.
+    """
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(seconds) and act():
+            pass
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,7 +1,5 @@
 """A deployed cell: the release that its stack runs, and its return to another."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,7 +23,6 @@ class CellError(Exception):
 
 
 def stack_of(settings: FleetSettings, cell: str) -> str:
-    """Return CloudFormation's name for the stack of a cell."""
     return f"peakplan-{settings.name}-{cell}"
 
 
@@ -38,6 +35,19 @@ def described(stack: str, cloudformation: Any) -> dict[str, Any] | None:
             return None
         raise
     return found
+
+
+def settled(stack: str, cloudformation: Any, sleep: Sleep) -> str:
+    """Return a stack's status once nothing is in progress. Raise CellError when that takes too long."""
+    end = time.monotonic() + LIMIT_SECONDS
+    while True:
+        found = described(stack, cloudformation)
+        status = "DELETE_COMPLETE" if found is None else str(found["StackStatus"])
+        if not status.endswith("_IN_PROGRESS"):
+            return status
+        if time.monotonic() > end:
+            raise CellError(f"{stack} is {status} for hours; see its events in CloudFormation")
+        sleep(10)
 
 
 def make_way(stack: str, cloudformation: Any, balancing: Any) -> None:
@@ -109,35 +119,18 @@ class DeployedCell:
             status = self.settled()
         if status == "UPDATE_ROLLBACK_FAILED":
             self.cloudformation.continue_update_rollback(StackName=self.stack)
-            status = self.settled()
-        status = self.settled()
-        if status not in SETTLED_WELL:
+        if (status := self.settled()) not in SETTLED_WELL:
             raise CellError(f"{self.name}: {self.stack} is {status}; see its events in CloudFormation")
         if self.runs() == release:
             return
-        self._update(self.parameters_for(release))
-        if (status := self.settled()) != "UPDATE_COMPLETE":
-            raise CellError(f"{self.name}: {self.stack} is {status} after the change to {release}")
-
-    def rest(self) -> None:
-        """Bring the stack back to the fast speed, at which a rollback of the next deploy takes minutes and not hours.
-
-        CloudFormation's rollback of an update takes the policy from before the update. Nothing is replaced by this.
-        Raise CellError if it fails.
-        """
-        if self._parameters().get("RefreshSpeed") == "fast":
-            return
-        self._update(self._changed({"RefreshSpeed": "fast"}))
-        if (status := self.settled()) != "UPDATE_COMPLETE":
-            raise CellError(f"{self.name}: {self.stack} is {status} after its speed was changed; see its events")
-
-    def _update(self, parameters: list[dict[str, Any]]) -> None:
         self.cloudformation.update_stack(
             StackName=self.stack,
             UsePreviousTemplate=True,
-            Parameters=parameters,
+            Parameters=self.parameters_for(release),
             Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"],
         )
+        if (status := self.settled()) != "UPDATE_COMPLETE":
+            raise CellError(f"{self.name}: {self.stack} is {status} after the change to {release}")
 
     def parameters_for(self, release: str) -> list[dict[str, Any]]:
         """Return the stack's parameters for another release, at the fast speed; all others stay as they are.
@@ -147,9 +140,7 @@ class DeployedCell:
         given = {MAIN: release}
         if COMPANION in self._parameters():  # else its template is from before, too
             given |= self.companions(release)
-        return self._changed(given | {"RefreshSpeed": "fast"})
-
-    def _changed(self, given: Mapping[str, str]) -> list[dict[str, Any]]:
+        given["RefreshSpeed"] = "fast"
         kept = [name for name in self._parameters() if name not in given]
         return [
             *({"ParameterKey": name, "ParameterValue": value} for name, value in given.items()),
@@ -157,17 +148,10 @@ class DeployedCell:
         ]
 
     def is_settled(self) -> bool:
-        """Return whether nothing is changing in the stack."""
         return not str(self._described()["StackStatus"]).endswith("_IN_PROGRESS")
 
     def settled(self) -> str:
-        """Return the stack's status once nothing is in progress. Raise CellError when that takes too long."""
-        end = time.monotonic() + LIMIT_SECONDS
-        while (status := str(self._described()["StackStatus"])).endswith("_IN_PROGRESS"):
-            if time.monotonic() > end:
-                raise CellError(f"{self.name}: {self.stack} is {status} for hours; see its events in CloudFormation")
-            self.sleep(10)
-        return status
+        return settled(self.stack, self.cloudformation, self.sleep)
 
     def _parameters(self) -> dict[str, str]:
         return {each["ParameterKey"]: each["ParameterValue"] for each in self._described().get("Parameters", [])}

@@ -1,11 +1,9 @@
 """`python -m infra.operations.drift FLEET` says what was changed by hand since the last deploy. It changes nothing.
 
-CloudFormation compares every resource that it can with its template. What Auto Scaling and `make cell-out` change by
-design is no drift. The exit code is 1 where something drifted. It is tested against the shapes of CloudFormation's API
-description, because moto cannot detect drift, and has not run in a real account.
+CloudFormation compares every resource that it can with its template. What Auto Scaling and `peakplan fleet cell out`
+change by design is no drift. The exit code is 1 where something drifted. It is tested against the shapes of
+CloudFormation's API description, because moto cannot detect drift, and has not run in a real account.
 """
-
-from __future__ import annotations
 
 import sys
 import time
@@ -17,8 +15,8 @@ from infra.fleet.settings import FleetSettings
 from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deployed_cell import Sleep, stack_of
 
-# Scheduled actions set a group's floor, policies its size, and `make cell-out` the weights of names and, with REFUSE=1,
-# what a listener does.
+# Scheduled actions set a group's floor, policies its size, and `peakplan fleet cell out` the weights of names and,
+# with --refuse, what a listener does.
 BY_DESIGN = {
     "AWS::AutoScaling::AutoScalingGroup": ("/MinSize", "/DesiredCapacity"),
     "AWS::Route53::RecordSet": ("/Weight",),
@@ -33,8 +31,6 @@ class DriftError(Exception):
 
 @dataclass(frozen=True)
 class Drifted:
-    """One resource that is not as its template says."""
-
     stack: str
     resource: str  # its logical id, and what it is called in AWS
     changes: tuple[str, ...]  # nothing where the resource is gone

@@ -1,15 +1,13 @@
-"""The way of a deploy from a shell into the account: its templates, its lock and its steps are handed over.
+"""The start of a deploy in the account: the CDK creates the stacks that are missing, then the state machine takes over.
 
-From there the state machine of infra/fleet/rollout_machine.py goes on, and the shell may end. A deploy that was broken
-off, or failed, is handed over again by the same command: what a stack has behind it is skipped.
+It gets the deploy's templates, steps and lock (infra/fleet/rollout_machine.py). A deploy that was broken off, or
+failed, is handed over again by the same command: what a stack has behind it is skipped.
 """
-
-from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,15 +22,13 @@ from infra.fleet.replacement import careful, refresh_seconds
 from infra.fleet.rollout_states import MOST_HISTORY, back_at, done_parameter, look_seconds, machine_name
 from infra.fleet.settings import FleetSettings
 from infra.operations.baking import deploy_under
-from infra.operations.command import Clients
-from infra.operations.command_lines import OVER, Call
+from infra.operations.command import OVER, Call, Clients
 from infra.operations.deploy_lock import DeployLock
 from infra.operations.deployed_cell import DeployedCell, make_way, stack_of
-from infra.operations.deployment_state import DeploymentState, StateStore, Step
+from infra.operations.deployment_state import DeploymentState, RolloutMarks, StateStore, Step, mark_of
 from infra.operations.release import companions_of
-from infra.operations.rollout_marks import mark_of
 
-SETTLE_SECONDS = 5  # after which nobody who had read the lock before it was taken still writes
+SETTLE_SECONDS = 5  # long enough for writes by readers of the old lock to end
 EXECUTION_ROLE = "arn:aws:iam::{account}:role/cdk-hnb659fds-cfn-exec-role-{account}-{region}"  # of `cdk bootstrap`
 
 
@@ -42,57 +38,91 @@ class HandoverError(Exception):
 
 @dataclass(frozen=True)
 class Handover:
-    """One deploy of a synthesised fleet, for the state machine; `assembly` is the folder of its templates."""
+    """One deploy of a synthesised fleet, for the state machine.
+
+    `assembly` is the folder of its templates, `minutes` how long the first cell is watched, and every other.
+    """
 
     settings: FleetSettings
     state: DeploymentState
     clients: Clients
     assembly: Path
-    companions: Mapping[str, str] = field(default_factory=dict)  # the release's images for other architectures
-    look_seconds: int | None = None  # by how long a cell takes, unless it is said
-    settle_seconds: int = SETTLE_SECONDS
+    companions: Mapping[str, str]  # the release's images for other architectures
+    minutes: tuple[float, float]
 
-    def run(self, deploy: Sequence[str], call: Call, lock: DeployLock, minutes: tuple[float, float]) -> int:
-        """Deploy what is under the cells, start the machine, say how to follow it, and return an exit code.
+    def create(self, deploy: Sequence[str], call: Call, lock: DeployLock) -> int:
+        """Deploy what is under the cells, create what else is missing but the last, and return the CLI's exit code.
 
-        Raise HandoverError, before anything is changed, where a cell takes longer than an execution can look at it.
+        `deploy` is the CDK CLI's command line without stacks. Raise HandoverError, before anything is changed, where a
+        cell takes longer than an execution can look at it, and LockedError where the lock was lost.
         """
-        self._seconds_between_looks(max(minutes))
+        self._seconds_between_looks(max(self.minutes))
         if code := deploy_under(self.settings, self.clients, deploy, call):
             return code
-        for stack in (*self.settings.cell_names, *(each.lower() for each in OVER)):
-            make_way(stack_of(self.settings, stack), self.clients("cloudformation"), self.clients("elbv2"))
-        execution = self.start(lock, *minutes)
-        print(
-            "The account goes on with it, and this shell may end. How far it is: aws stepfunctions describe-execution "
-            f"--query '[status,error,cause]' --execution-arn {execution}"
-        )
+        image = {MAIN: self.state.release or "", **self.companions}
+        told = [word for name, value in image.items() for word in ("--parameters", f"{name}={value}")]
+        for wave in waves_of(self.settings):
+            if code := self._created(wave, told, deploy, call, lock):
+                return code
+        for stack in OVER[:-1]:
+            if code := self._created((stack,), [], deploy, call, lock):
+                return code
         return 0
 
-    def start(self, lock: DeployLock, canary_minutes: float, bake_minutes: float) -> str:
-        """Store the deploy's state, start the machine, give it the lock, and return the execution's ARN."""
+    def create_last(self, deploy: Sequence[str], call: Call, lock: DeployLock) -> int:
+        """Create the last stack if it is missing, and return the CLI's exit code: an account may be refused it."""
+        return self._created(OVER[-1:], [], deploy, call, lock)
+
+    def _created(
+        self, stacks: Sequence[str], told: Sequence[str], deploy: Sequence[str], call: Call, lock: DeployLock
+    ) -> int:
+        missing = [stack for stack in stacks if not self._deployed(stack.lower()).exists()]
+        if not missing:
+            return 0
+        lock.check()
+        print(f"Creating {', '.join(missing)}", flush=True)
+        marks = RolloutMarks(self.settings, self.clients("ssm"))
+        for stack in missing:
+            marks.begin(stack, self.state)  # that of a stack which somebody deleted is true no more
+            make_way(stack_of(self.settings, stack.lower()), self.clients("cloudformation"), self.clients("elbv2"))
+        names = [stack.capitalize() for stack in missing]
+        return call([*deploy, "--concurrency", str(len(names)), "--exclusively", *names, *told])
+
+    def start(self, lock: DeployLock, over: Sequence[str] = OVER) -> str:
+        """Store the deploy's state, start the machine, give it the lock, and return the execution's ARN.
+
+        Without all stacks `over` the cells the deploy is not finished at the end. Raise LockedError, before anything is
+        stored, where the lock was lost.
+        """
+        lock.check()
         token = f"{self.state.release}-{uuid4().hex[:8]}"
         began = datetime.now(UTC).isoformat()
         account = str(self.clients("sts").get_caller_identity()["Account"])
-        minutes = dict.fromkeys(self.settings.cell_names, bake_minutes) | {self.settings.cell_names[0]: canary_minutes}
+        first, others = self.minutes
+        minutes = dict.fromkeys(self.settings.cell_names, others) | {self.settings.cell_names[0]: first}
         waves = [[self._cell(cell, minutes[cell], account) for cell in wave] for wave in waves_of(self.settings)]
         store = StateStore(self.settings, self.clients("ssm"))
         after = self.state.model_copy(deep=True)
         for cell in after.cells.values():
             cell.step = Step.DONE
-        after.finish()
+        if over == OVER:
+            after.finish()
         back = [self._returning(cell, before, account) for cell, before in self._to_return().items()]
         states = {"after": after, "returned": self._returned()}
         asked = {
             "release": self.state.release,
             "deployment": store.name,
-            "lock": {"name": lock.name, "token": token, "began": began, "settle_seconds": self.settle_seconds},
+            "lock": {"name": lock.name, "token": token, "began": began, "settle_seconds": SETTLE_SECONDS},
             "states": {name: state.model_dump_json(exclude_defaults=True) for name, state in states.items()},
             "back": {"cells": back, "count": len(back)},
             "waves": waves,
-            "over": [self._item(stack, account) | {"cell": ""} for stack in OVER],
+            "over": [self._item(stack, account) | {"cell": ""} for stack in over],
         }
         store.save(self.state)
+        marks = RolloutMarks(self.settings, self.clients("ssm"))
+        for stack in (*self.settings.cell_names, *over):
+            if not marks.has(stack, self.state):  # an earlier deploy's, which this one makes untrue
+                marks.begin(stack, self.state)
         machine = machine_arn(self.settings, account)
         lock.hand_over(token, who=f"{machine_name(self.settings)}, execution {token}")
         started = self.clients("stepfunctions").start_execution(
@@ -101,15 +131,13 @@ class Handover:
         return str(started["executionArn"])
 
     def _seconds_between_looks(self, bake_minutes: float) -> int:
-        if self.look_seconds is not None:
-            return self.look_seconds
         # CloudFormation takes longer than its refresh where launches are tried again.
         seconds = 1.5 * refresh_seconds(self.settings, careful(self.settings)) + 60 * bake_minutes
         if (found := look_seconds(seconds)) is None:
             raise HandoverError(
                 f"a cell that bakes for {bake_minutes:g} minutes is looked at more often than the history of one "
-                f"execution holds ({MOST_HISTORY:,} events): lower rollout.canary_bake_minutes and bake_minutes, or "
-                "use make deploy [source: AWS Step Functions developer guide, Service quotas]"
+                f"execution holds ({MOST_HISTORY:,} events): lower rollout.canary_bake_minutes and bake_minutes "
+                "[source: AWS Step Functions developer guide, Service quotas]"
             )
         return found
 
@@ -153,7 +181,6 @@ class Handover:
         return DeployedCell(cell, stack, self.clients("cloudformation"), companions=beside)
 
     def _returned(self) -> DeploymentState:
-        """Return the state after harm, once every cell is back."""
         state = self.state.model_copy(deep=True)
         for cell, before in self._to_return().items():
             state.returned(cell, before)
@@ -162,10 +189,10 @@ class Handover:
         return state
 
     def _returning(self, cell: str, release: str, account: str) -> dict[str, Any]:
-        """Return what the machine needs to send one cell back."""
         stack = self._deployed(cell)
         return {
             "cell": cell,
+            "called": cell,
             "stack": stack.stack,
             "parameters": stack.parameters_for(release),
             "role": EXECUTION_ROLE.format(account=account, region=self.settings.region),
@@ -178,11 +205,11 @@ class Handover:
         name, properties = stack_of(self.settings, stack.lower()), self._properties(stack)
         region = self.settings.region
         return {
+            "called": stack.lower(),
             "stack": name,
             "template": self._uploaded(stack, account),
             "parameters": [],
             "tags": [{"Key": key, "Value": value} for key, value in properties.get("tags", {}).items()],
-            "protected": properties.get("terminationProtection", False),
             "role": EXECUTION_ROLE.format(account=account, region=region),
             "done_in": done_parameter(self.settings, stack.lower()),
             "deploy": mark_of(self.state),
@@ -190,7 +217,6 @@ class Handover:
         }
 
     def _properties(self, stack: str) -> Mapping[str, Any]:
-        """Return what `cdk deploy` reads of a stack beside its template."""
         manifest = json.loads((self.assembly / "manifest.json").read_text(encoding="utf-8"))
         properties: Mapping[str, Any] = manifest["artifacts"][stack]["properties"]
         return properties
@@ -216,7 +242,6 @@ def waves_of(settings: FleetSettings) -> list[tuple[str, ...]]:
 
 
 def machine_arn(settings: FleetSettings, account: str) -> str:
-    """Return the ARN of the fleet's state machine."""
     return f"arn:aws:states:{settings.region}:{account}:stateMachine:{machine_name(settings)}"
 
 
@@ -230,7 +255,7 @@ def stop_executions(settings: FleetSettings, clients: Clients, cause: str) -> in
         if error.response["Error"]["Code"] != "StateMachineDoesNotExist":
             raise
         return 0
-    # The rollout before the executions that it started, else it would see them end and act on that.
+    # Stop the rollout before the executions that it started. Otherwise it would see them end and act on that.
     running = sorted(found, key=lambda each: each["startDate"])
     for each in running:
         api.stop_execution(executionArn=each["executionArn"], cause=cause)

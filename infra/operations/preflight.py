@@ -7,9 +7,8 @@ where the deploy could not work, and 2 where AWS cannot be asked. It is tested a
 API descriptions, and has not run in a real account.
 """
 
-from __future__ import annotations
-
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -19,16 +18,45 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from infra.fleet.calendar import reserved
 from infra.fleet.cost import volume_gib
-from infra.fleet.host_names import names_in_tls
 from infra.fleet.images import images
-from infra.fleet.launching import A_SECOND, AT_ONCE, rushes, zone_needs
 from infra.fleet.parts import TAG
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import Clients, Told, fleet_parser, operate
-from infra.operations.quotas import granted, needs, request
+from infra.fleet.shards import names_in_tls
+from infra.operations.command import Clients, Told, fleet_parser, operate, parameter
+from infra.operations.quotas import A_SECOND, AT_ONCE, granted, needs, request, rushes, zone_needs
 from infra.operations.release import ReleaseError, newest_release
-from infra.operations.reserved import holdings
+from infra.operations.teardown import cells_standing, reservations_of
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The instances of one type that are reserved in one zone, and that should be; `event` is the one that is open."""
+
+    instance_type: str
+    zone: str
+    held: int
+    wanted: int
+    event: str
+
+
+def holdings(settings: FleetSettings, clients: Clients, now: datetime) -> Iterator[Holding]:
+    """Yield each zone's holding of every group that reserves, while an event is open, for the cells that stand."""
+    groups = [group for group in settings.groups if group.reserve]
+    cells = [cell for cell in cells_standing(settings, clients("cloudformation")) if cell in settings.cell_names]
+    if not groups or not cells:
+        return
+    held: Counter[tuple[str, str]] = Counter()
+    for reservation in reservations_of(settings, clients("ec2"), cells):
+        held[reservation["InstanceType"], reservation["AvailabilityZone"]] += reservation["TotalInstanceCount"]
+    for group in groups:
+        open_now = [event for event in reserved(settings, group) if event.opens <= now < event.closes]
+        for zone in settings.availability_zones if open_now else ():
+            wanted = sum(event.instances for event in open_now) * len(cells)
+            named = " and ".join(event.event for event in open_now)
+            yield Holding(group.instance_type, zone, held[group.instance_type, zone], wanted, named)
+
 
 BOOTSTRAP_PARAMETER, BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version", 6  # the CDK's default synthesizer
 CERTIFICATE_DAYS = 30
@@ -54,6 +82,11 @@ class Finding:
         return f"{self.verdict:<6}{self.what}" + (f"\n      -> {self.remedy}" if self.remedy else "")
 
 
+def _judged(is_good: bool, what: str, remedy: str, *, good: str = "") -> Finding:
+    """Return that something is there (in the words of `good` where these differ), or that it lacks."""
+    return Finding(Verdict.GOOD, good or what) if is_good else Finding(Verdict.LACKS, what, remedy)
+
+
 Check = Callable[[FleetSettings, Clients], Iterator[Finding]]
 
 
@@ -63,11 +96,9 @@ def _quotas(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
         grant = granted(need, quotas)
         value = grant.value if grant else need.default
         what = f"{need.name}: {need.amount:g} needed ({need.arithmetic})"
-        if need.amount <= value:
-            yield Finding(Verdict.GOOD, f"{what}, {value:g} granted" + ("" if grant else " by default"))
-        else:
-            remedy = request(grant, need.amount) if grant else "ask AWS support: Service Quotas does not list it"
-            yield Finding(Verdict.LACKS, f"{what}, {value:g} granted", remedy)
+        remedy = request(grant, need.amount) if grant else "ask AWS support: Service Quotas does not list it"
+        said = f"{what}, {value:g} granted"
+        yield _judged(need.amount <= value, said, remedy, good=said + ("" if grant else " by default"))
 
 
 def _zones(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
@@ -76,34 +107,28 @@ def _zones(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
         chosen = [{"Name": "instance-type", "Values": [group.instance_type]}]
         pages = offerings.paginate(LocationType="availability-zone", Filters=chosen)
         there = {offer["Location"] for page in pages for offer in page["InstanceTypeOfferings"]}
-        if missing := sorted(set(settings.availability_zones) - there):
-            yield Finding(
-                Verdict.LACKS,
-                f"{group.instance_type} is not offered in {', '.join(missing)}",
-                f"availability_zones: choose from {', '.join(sorted(there)) or 'another region'}",
-            )
-        else:
-            yield Finding(Verdict.GOOD, f"{group.instance_type} is offered in every zone")
+        missing, kind = sorted(set(settings.availability_zones) - there), group.instance_type
+        yield _judged(
+            not missing,
+            f"{kind} is not offered in {', '.join(missing)}",
+            f"availability_zones: choose from {', '.join(sorted(there)) or 'another region'}",
+            good=f"{kind} is offered in every zone",
+        )
 
 
 def _parameter(name: str, clients: Clients) -> str | None:
-    try:
-        return str(clients("ssm").get_parameter(Name=name)["Parameter"]["Value"])
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "ParameterNotFound":
-            raise
-        return None
+    found = parameter(clients("ssm"), name)
+    return str(found["Value"]) if found else None
 
 
 def _bootstrap(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
-    command = "make bootstrap"
+    command = "peakplan fleet bootstrap"
     version = _parameter(BOOTSTRAP_PARAMETER, clients)
     if version is None:
         yield Finding(Verdict.LACKS, f"{settings.region} is not bootstrapped for the CDK", command)
-    elif int(version) < BOOTSTRAP_VERSION:
-        yield Finding(Verdict.LACKS, f"the bootstrap stack is version {version}, {BOOTSTRAP_VERSION} needed", command)
     else:
-        yield Finding(Verdict.GOOD, f"bootstrap stack version {version}")
+        old = f"the bootstrap stack is version {version}, {BOOTSTRAP_VERSION} needed"
+        yield _judged(int(version) >= BOOTSTRAP_VERSION, old, command, good=f"bootstrap stack version {version}")
 
 
 def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
@@ -113,13 +138,13 @@ def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
         described = clients("acm-pca").describe_certificate_authority(
             CertificateAuthorityArn=wanted.certificate_authority
         )["CertificateAuthority"]
-        active = described["Status"] == "ACTIVE"
         said = f"the private CA is {described['Status']}"
-        yield Finding(Verdict.GOOD if active else Verdict.LACKS, said, "" if active else "activate it, or name another")
+        yield _judged(described["Status"] == "ACTIVE", said, "activate it, or name another")
         return
     arn = _parameter(wanted.certificate_parameter, clients)
     if arn is None:
-        how = f"make certificate, import one for {' and '.join(names)} into ACM, or name a private CA (docs/fleet.md)"
+        own = f"import one for {' and '.join(names)} into ACM"
+        how = f"peakplan fleet certificate, {own}, or name a private CA (docs/fleet.md)"
         yield Finding(Verdict.LACKS, f"no certificate: the parameter {wanted.certificate_parameter} is not there", how)
         return
     found = clients("acm").describe_certificate(CertificateArn=arn)["Certificate"]
@@ -145,14 +170,14 @@ def _image(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
                 f"Neuron base image of SDK {image.base_sdk}" if image.base_sdk else f"{image.architecture} base image"
             )
             what = f"no base image: the parameter {image.base_parameter} is not there"
-            yield Finding(Verdict.LACKS, what, f"make bootstrap puts the {which} there")
+            yield Finding(Verdict.LACKS, what, f"peakplan fleet bootstrap puts the {which} there")
         else:
             described = clients("ec2").describe_images(ImageIds=[base])["Images"]
             yield from _root_volume(settings, described[0], f"base image {base}") if described else ()
     found = {image.parameter: _parameter(image.parameter, clients) for image in needed}
     lacking = [name for name, image_id in found.items() if image_id is None]
     for name in lacking:
-        how = "make bake makes the image pipeline and bakes one"
+        how = "peakplan fleet bake makes the image pipeline and bakes one"
         yield Finding(Verdict.NOTE, f"no machine image yet: the parameter {name} is not there", how)
     if lacking:
         return
@@ -190,7 +215,7 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
     if settings.load_balancer.authentication.trust_bundle:
         account = clients("sts").get_caller_identity()["Account"]
         bucket, key, version = settings.load_balancer.authentication.trusted(account)
-        owned = {"Bucket": bucket, "Key": key, "ExpectedBucketOwner": account}  # else whoever took the name is trusted
+        owned = {"Bucket": bucket, "Key": key, "ExpectedBucketOwner": account}  # refuses another account's bucket
         asked.append((f"s3://{bucket}/{key}", lambda: clients("s3").head_object(**owned)))
     if log_key := settings.log_key:
         asked.append((log_key, lambda: clients("kms").describe_key(KeyId=log_key)))
@@ -201,11 +226,9 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
             said = error.response["Error"].get("Message") or error.response["Error"]["Code"]
             yield Finding(Verdict.LACKS, f"{name}: {said}", "make it, or correct the fleet file")
             continue
-        if newest and newest != version:
-            how = f"trust_bundle: s3://...?versionId={newest}, for else a deploy changes nothing"
-            yield Finding(Verdict.LACKS, f"{name}: the fleet file does not name the newest version", how)
-        else:
-            yield Finding(Verdict.GOOD, f"{name} is there")
+        how = f"trust_bundle: s3://...?versionId={newest}, for else a deploy changes nothing"
+        old = f"{name}: the fleet file does not name the newest version"
+        yield _judged(not newest or newest == version, old, how, good=f"{name} is there")
 
 
 def _capacity(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
@@ -222,20 +245,19 @@ def _capacity(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     for rush in rushes(settings):
         what = f"{rush.what}: {rush.instances} launches, accepted in {rush.seconds:.0f} s of {rush.within:.0f}"
         how = f"ask AWS support for more than {AT_ONCE} RunInstances tokens and {A_SECOND} a second, or a longer lead"
-        yield Finding(Verdict.GOOD, what) if rush.fits else Finding(Verdict.LACKS, what, how)
+        yield _judged(rush.fits, what, how)
 
 
 def _reservations(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
-    """Yield what EC2 holds reserved, once cells stand, beside what the fleet file reserves at this moment."""
     for holding in holdings(settings, clients, datetime.now(UTC)):
         of = f"{holding.held} of {holding.wanted} reserved while {holding.event} is open"
         what = f"{holding.instance_type} in {holding.zone}: {of}"
         how = "docs/runbooks/reservations.md: EC2 refused to reserve them, or somebody changed the reservation"
-        yield Finding(Verdict.GOOD, what) if holding.held >= holding.wanted else Finding(Verdict.LACKS, what, how)
+        yield _judged(holding.held >= holding.wanted, what, how)
 
 
 def _subscriptions(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
-    """Yield who would be told of pages and tickets, had they confirmed it; a first deploy makes the topics."""
+    """Yield the subscribers to pages and tickets who have not confirmed; a first deploy creates the topics."""
     ours = {f"peakplan-{settings.name}-{name}" for name in ("pages", "tickets")}
     for page in clients("sns").get_paginator("list_subscriptions").paginate():
         for each in page["Subscriptions"]:
@@ -259,10 +281,8 @@ def _payer(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
 
 def _account(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     account = clients("sts").get_caller_identity()["Account"]
-    if settings.account and account != settings.account:
-        yield Finding(Verdict.LACKS, f"these credentials are of account {account}", f"use those of {settings.account}")
-    else:
-        yield Finding(Verdict.GOOD, f"account {account}, {settings.region}")
+    other, how = f"these credentials are of account {account}", f"use those of {settings.account}"
+    yield _judged(settings.account in (None, account), other, how, good=f"account {account}, {settings.region}")
 
 
 CHECKS: tuple[Check, ...] = (

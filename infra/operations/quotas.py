@@ -3,24 +3,24 @@
 Codes, names and defaults are those of AWS's documentation: the quota tables of Amazon EC2, Amazon EBS, Amazon VPC,
 Amazon ElastiCache and Amazon CloudWatch (AWS General Reference) and "Quotas for your Application (Network) Load
 Balancers" (Elastic Load Balancing user guides), read on 2026-11-22. Accounts may start below a default: what the
-account says counts.
+account says counts. What EC2 gives at once is here, too: RunInstances' resource tokens are a bucket of 1,000 for an
+account and region that fills by 2 a second, and StartInstances, which a warm pool uses, has one like it (Amazon EC2
+developer guide, Request throttling for the Amazon EC2 API).
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
 from infra.fleet import addresses, sizing
 from infra.fleet.alarms import cell_alarms
+from infra.fleet.calendar import Calendar, reserved
 from infra.fleet.cost import volume_gib
 from infra.fleet.images import images
-from infra.fleet.parts import Group
 from infra.fleet.replacement import FAST, stops
-from infra.fleet.reservations import reserved
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
@@ -41,8 +41,6 @@ class Need:
 
 @dataclass(frozen=True)
 class Grant:
-    """One quota as the account has it."""
-
     service: str
     code: str
     name: str
@@ -65,9 +63,10 @@ def needs(settings: FleetSettings) -> Iterator[Need]:
 
 
 def _instance_needs(settings: FleetSettings) -> Iterator[Need]:
-    """Yield what instances need. Reservations count toward vCPU quotas even where no instance fills them.
+    """Yield what instances need.
 
-    That is so in a zone that is lost (Amazon EC2 user guide, Capacity Reservations, limitations).
+    Reservations count toward vCPU quotas even where no instance fills them. That is so in a zone that is lost (Amazon
+    EC2 user guide, Capacity Reservations, limitations).
     """
     cells = settings.cells
     for chips, code, name, default in (
@@ -77,7 +76,8 @@ def _instance_needs(settings: FleetSettings) -> Iterator[Need]:
     ):
         groups = [group for group in settings.groups if group.chip in chips]
         unfilled = [max((each.instances for each in reserved(settings, group)), default=0) for group in groups]
-        counted = [max(group.maximum, _refreshing(settings, group)) for group in groups]
+        both = FAST.max_healthy_percent  # releases, while a cell at its ordinary floor goes back to the one before
+        counted = [max(group.maximum, math.ceil(sizing.floor_for(settings, group) * both / 100)) for group in groups]
         baked = [image.baked_on.instance.vcpus for image in images(settings) if image.baked_on in groups]
         each = zip(groups, counted, unfilled, strict=True)
         vcpus = sum((count + idle) * group.instance.vcpus for group, count, idle in each) * cells + sum(baked)
@@ -90,11 +90,6 @@ def _instance_needs(settings: FleetSettings) -> Iterator[Need]:
     tib = math.ceil(sum(group.maximum * volume_gib(settings, group) for group in settings.groups) * cells / GIB_A_TIB)
     disks = f"root volumes of {_hosts(settings)} instances, the warm pool's too"
     yield Need("ebs", "L-7A658B76", "Storage for General Purpose SSD (gp3) volumes, in TiB", tib, disks, 50)
-
-
-def _refreshing(settings: FleetSettings, group: Group) -> int:
-    """Return the instances of both releases while a cell at its ordinary floor goes back to the one before."""
-    return math.ceil(sizing.floor_for(settings, group) * FAST.max_healthy_percent / 100)
 
 
 def _balancer_needs(settings: FleetSettings) -> Iterator[Need]:
@@ -153,8 +148,73 @@ def _listed(quotas: Any, service: str) -> tuple[Grant, ...]:
 
 
 def request(grant: Grant, amount: float) -> str:
-    """Return the command that asks AWS for a higher quota."""
     return (
         f"aws service-quotas request-service-quota-increase --service-code {grant.service} --quota-code {grant.code} "
         f"--desired-value {amount:g}"
     )
+
+
+AT_ONCE, A_SECOND = 1000, 2
+
+
+@dataclass(frozen=True)
+class Rush:
+    """Instances of the whole fleet that start at one moment, and the seconds in which they must have been asked for."""
+
+    what: str
+    instances: int
+    within: float
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, self.instances - AT_ONCE) / A_SECOND
+
+    @property
+    def fits(self) -> bool:
+        return self.seconds <= self.within
+
+
+def rushes(settings: FleetSettings) -> Iterator[Rush]:
+    """Yield the moments at which most instances start: each event's floor, and a surge of every cell at once."""
+    for event in settings.events:
+        due = event.start - timedelta(minutes=event.lead_minutes)
+        grown = 0
+        for group in settings.groups:
+            calendar = Calendar.of_group(settings, group)
+            before = max(group.minimum, calendar.floor_at(due - timedelta(minutes=1)))
+            grown += max(0, max(group.minimum, calendar.floor_at(due)) - before)
+        # The second boot is for what fails (rules.py).
+        left = event.lead_minutes * 60 - 2 * settings.boot_seconds
+        yield Rush(f"the floor of {event.name}", grown * settings.cells, left)
+    surge = sum(
+        max(0, min(group.maximum, sizing.surge_instances(settings, group)) - sizing.floor_for(settings, group))
+        for group in settings.groups
+    )
+    slack = min(settings.surge.recover - sizing.surge_recovery_seconds(settings, group) for group in settings.groups)
+    yield Rush("the promised surge, in every cell at once", surge * settings.cells, max(0.0, slack))
+
+
+@dataclass(frozen=True)
+class ZoneNeed:
+    """The most instances of one type that one zone must give the whole fleet."""
+
+    instance_type: str
+    running: int  # with every zone alive
+    zone_lost: int  # with another zone lost, of which
+    from_pool: int  # stand stopped in warm pools, and need capacity when they start
+    reserved: int  # are promised by reservations during the largest event
+
+
+def zone_needs(settings: FleetSettings) -> Iterator[ZoneNeed]:
+    """Yield each group's need in one zone; Auto Scaling spreads evenly, so zones are alike."""
+    zones, cells = len(settings.availability_zones), settings.cells
+    for group in settings.groups:
+        pool = ScalingLaw.for_group(settings, group).warm_pool.prepared
+        promised = max((each.instances for each in reserved(settings, group)), default=0)
+        yield ZoneNeed(
+            instance_type=group.instance_type,
+            running=-(-group.maximum // zones) * cells,
+            zone_lost=-(-group.maximum // (zones - 1)) * cells,
+            from_pool=-(-max(0, pool - group.minimum) // zones) * cells,
+            reserved=promised * cells,
+        )

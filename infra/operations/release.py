@@ -1,7 +1,5 @@
 """A release: one immutable machine image for each architecture of a fleet, whose tags say what it was made of."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,9 +7,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from infra.fleet.images import Image, images
-from infra.fleet.release_tags import BOOT_SECONDS, COMMIT, FLEET, MANIFEST, MODEL_HASH
+from infra.fleet.images import BOOT_SECONDS, COMMIT, FLEET, MANIFEST, MODEL_HASH, Image, images
 from infra.fleet.settings import FleetSettings
+from infra.operations.command import parameter
 
 
 class ReleaseError(Exception):
@@ -37,10 +35,6 @@ class Release:
         named = " with ".join((self.image_id, *self.companions.values()))
         return f"{named} (commit {self.commit}, model {self.model_hash})"
 
-    def is_made_of_what(self, other: Release) -> bool:
-        """Return whether both are of the same sources."""
-        return (self.commit, self.manifest) == (other.commit, other.manifest)
-
 
 def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:
     """Return the release that the image pipelines made last.
@@ -52,24 +46,22 @@ def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:
     companions = {}
     for other in others:
         companion = _release_of(settings, other, _newest(other.parameter, ssm), ec2)
-        if not companion.is_made_of_what(release):
+        if (companion.commit, companion.manifest) != (release.commit, release.manifest):
             raise ReleaseError(
                 f"{companion}, in {other.parameter}, is not of the same sources as {release}, in {main.parameter}: one "
-                "of them was baked without the other. Run make bake, then deploy"
+                "of them was baked without the other. Run peakplan fleet bake, then deploy"
             )
         companions[other.stack_parameter] = companion.image_id
     return whole(settings, replace(release, companions=companions))
 
 
 def _newest(name: str, ssm: Any) -> str:
-    try:
-        return str(ssm.get_parameter(Name=name)["Parameter"]["Value"])
-    except ClientError as error:
-        if error.response["Error"]["Code"] != "ParameterNotFound":
-            raise
-        raise ReleaseError(
-            f"no machine image yet: the parameter {name} is written by the image pipeline. Run make bake, then deploy"
-        ) from error
+    if found := parameter(ssm, name):
+        return str(found["Value"])
+    raise ReleaseError(
+        f"no machine image yet: the parameter {name} is written by the image pipeline. "
+        "Run peakplan fleet bake, then deploy"
+    )
 
 
 def release_of(settings: FleetSettings, image_id: str, ec2: Any) -> Release:
@@ -100,13 +92,13 @@ def whole(settings: FleetSettings, release: Release) -> Release:
         raise ReleaseError(
             f"{release} was ready within {release.boot_seconds} s where it was baked, and boot_seconds of the fleet "
             f"file is {settings.boot_seconds}: hosts could be abandoned before they are ready, again and again. Write "
-            f"{release.boot_seconds}, or run make bake, which measures it"
+            f"{release.boot_seconds}, or run peakplan fleet bake, which measures it"
         )
     for image in images(settings)[1:]:
         if image.stack_parameter not in release.companions:
             raise ReleaseError(
                 f"{release} has no machine image for {image.architecture}, which {image.groups[0].instance_type} "
-                "needs: run make bake at its commit"
+                "needs: run peakplan fleet bake at its commit"
             )
     return release
 

@@ -6,8 +6,6 @@ way is broken off: this takes its lock, and the deploy stops before its next cha
 not run in a real account.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence
@@ -19,10 +17,9 @@ from infra.fleet.settings import FleetSettings
 from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError, DeployedCell, Sleep, stack_of
-from infra.operations.deployment_state import DeploymentState, StateStore
+from infra.operations.deployment_state import DeploymentState, RolloutMarks, StateStore
 from infra.operations.handover import stop_executions
 from infra.operations.release import ReleaseError, companions_of, release_of
-from infra.operations.rollout_marks import RolloutMarks
 
 
 def plan(state: DeploymentState, settings: FleetSettings, release: str | None) -> dict[str, str]:
@@ -54,13 +51,10 @@ def roll_back(
     """
     with held(DeployLock(settings, "rollback", ssm=clients("ssm"), sts=clients("sts"))):
         stop_executions(settings, clients, "a rollback began")
-        return roll_back_alone(settings, release, clients, sleep)
+        return _send_back(settings, release, clients, sleep)
 
 
-def roll_back_alone(
-    settings: FleetSettings, release: str | None, clients: Clients, sleep: Sleep = time.sleep
-) -> dict[str, str]:
-    """Send the cells back under a lock that the caller holds."""
+def _send_back(settings: FleetSettings, release: str | None, clients: Clients, sleep: Sleep) -> dict[str, str]:
     store = StateStore(settings, clients("ssm"))
     state = store.load()
     stacks = clients("cloudformation")
@@ -76,7 +70,7 @@ def roll_back_alone(
     state.finish()  # the interrupted deploy is not continued
     store.save(state)
     marks = RolloutMarks(settings, clients("ssm"))
-    for cell in going:  # else the same release, deployed again, would leave them where they went back to
+    for cell in going:  # otherwise a new deploy of the same release would skip them
         marks.went_back(cell.name, wanted[cell.name])
     moving = [cell for cell in going if cell.runs() != wanted[cell.name] or not cell.is_settled()]
     with ThreadPoolExecutor(max_workers=max(1, len(moving))) as pool:

@@ -5,12 +5,10 @@ deletion protection; their names are printed, and so are the machine images. Sta
 goes on. It is tested against moto, and has not run in a real account.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,28 +18,31 @@ from infra.fleet.settings import FleetSettings
 from infra.operations.access import reject_all
 from infra.operations.command import UNUSABLE, Clients, Told, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
-from infra.operations.deployed_cell import Sleep, described, protect_balancers, resources_of, stack_of
-from infra.operations.deployment_state import StateStore
-from infra.operations.outcomes_key import delete_key
-from infra.operations.rollout_marks import RolloutMarks
+from infra.operations.deployed_cell import (
+    CellError,
+    Sleep,
+    described,
+    protect_balancers,
+    resources_of,
+    settled,
+    stack_of,
+)
+from infra.operations.deployment_state import RolloutMarks, StateStore, delete_key
 
 OVER, UNDER = ("spending", "observability", "edge"), ("rollout", "image", "network")
 RETAINED = ("Retain", "RetainExceptOnCreate")
-LIMIT_SECONDS = 2 * 3600.0  # a full group's instances drain and end within minutes
 # A canary's network interfaces outlive it by up to 40 minutes, and their security group cannot go before them.
 INTERFACES_LEAVE_SECONDS, OFTEN = 45 * 60.0, 60.0
 OUTLIVED = ("dependent object", "DependencyViolation")
 SUMMARY = "The following resource(s) failed to delete"  # the newest event, which says no reason
 
 
-class TeardownError(Exception):
+class TeardownError(CellError):
     """A stack that cannot be deleted. The message says why and what to do, and is written for operators."""
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Something that outlives its stack."""
-
     kind: str  # CloudFormation's type
     name: str
 
@@ -69,21 +70,18 @@ class Teardown:
         protected = bool(found.get("EnableTerminationProtection"))
         self._protect(stack, on=False)
         end = time.monotonic() + INTERFACES_LEAVE_SECONDS
-        while (status := self._deleted(str(found["StackId"]))) != "DELETE_COMPLETE":
+        while True:
+            api.delete_stack(StackName=found["StackId"])
+            if (status := settled(str(found["StackId"]), api, self.sleep)) == "DELETE_COMPLETE":
+                return kept
             reason = self._reason(stack)
             if time.monotonic() < end and any(words in reason for words in OUTLIVED):
                 print(f"{stack} waits for network interfaces that outlive their canaries: {reason}", flush=True)
                 self.sleep(OFTEN)
                 continue
-            if protected:  # what is left serves, perhaps
+            if protected:  # the remaining resources may still serve
                 self._protect(stack, on=True)
             raise TeardownError(f"{stack} is {status}: {reason}. Mend that, and run this again")
-        return kept
-
-    def _deleted(self, stack_id: str) -> str:
-        """Ask for a stack's deletion, and return what became of it."""
-        self.clients("cloudformation").delete_stack(StackName=stack_id)
-        return self._settled(stack_id)
 
     def _protect(self, stack: str, *, on: bool) -> None:
         api = self.clients("cloudformation")
@@ -100,17 +98,6 @@ class Teardown:
                 if each["LogicalResourceId"] in retained and each.get("PhysicalResourceId"):
                     yield Kept(each["ResourceType"], each["PhysicalResourceId"])
 
-    def _settled(self, stack_id: str) -> str:
-        end = time.monotonic() + LIMIT_SECONDS
-        while True:
-            found = described(stack_id, self.clients("cloudformation"))
-            status = "DELETE_COMPLETE" if found is None else str(found["StackStatus"])
-            if not status.endswith("_IN_PROGRESS"):
-                return status
-            if time.monotonic() > end:
-                raise TeardownError(f"{stack_id} is {status} for hours; see its events in CloudFormation")
-            self.sleep(10)
-
     def _reason(self, stack: str) -> str:
         events = self.clients("cloudformation").describe_stack_events(StackName=stack)["StackEvents"]
         reasons = (event.get("ResourceStatusReason", "") for event in events if "FAILED" in event["ResourceStatus"])
@@ -119,7 +106,7 @@ class Teardown:
 
 
 def reservations_of(settings: FleetSettings, ec2: Any, cells: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the capacity that is reserved for cells now; their stacks do not have it (constructs/reservations.py)."""
+    """Return the capacity that is reserved for cells now; their stacks do not have it (constructs/schedule.py)."""
     asked = {f"tag:{TAG}": [settings.name], f"tag:{PART_TAG}": list(cells), "state": ["active", "pending"]}
     filters = [{"Name": name, "Values": values} for name, values in asked.items()]
     pages = ec2.get_paginator("describe_capacity_reservations").paginate(Filters=filters)
@@ -127,7 +114,6 @@ def reservations_of(settings: FleetSettings, ec2: Any, cells: Sequence[str]) -> 
 
 
 def cancel_reservations(settings: FleetSettings, ec2: Any, cells: Sequence[str]) -> None:
-    """Give back what is reserved for cells that are gone."""
     for each in reservations_of(settings, ec2, cells) if cells else []:
         ec2.cancel_capacity_reservation(CapacityReservationId=each["CapacityReservationId"])
 
@@ -191,7 +177,53 @@ def main(words: Sequence[str] | None = None) -> int:
         words = "\n".join([first, *(f"  {each}" for each in kept)])
         return Told(words, {"destroyed": True, "kept": [asdict(each) for each in kept]})
 
-    return operate(given, act, {TeardownError: 1, LockedError: 3})
+    return operate(given, act, {CellError: 1, LockedError: 3})
+
+
+# Names are answered for a minute, and balancers end callers' connections after ten (constructs/load_balancer.py).
+CALLERS_LEAVE_SECONDS = 11 * 60.0
+
+
+class StillStandingError(Exception):
+    """A cell that the fleet file no longer has and no command retires. The message is for operators."""
+
+
+@dataclass(frozen=True)
+class Retiring:
+    """The cells that a deploy takes away once no name leads to them."""
+
+    settings: FleetSettings
+    cells: Sequence[str]
+    teardown: Teardown
+    sleep: Sleep = time.sleep
+
+    def run(self) -> None:
+        """Wait until callers have left, then delete the cells. Raise TeardownError where one cannot be deleted."""
+        if not self.cells:
+            return
+        print(f"No name leads to {', '.join(self.cells)}: waiting until callers have left", flush=True)
+        self.sleep(CALLERS_LEAVE_SECONDS)
+        for cell in self.cells:
+            for kept in self.teardown.delete(stack_of(self.settings, cell)):
+                print(f"{cell}: kept {kept}", flush=True)
+        cancel_reservations(self.settings, self.teardown.clients("ec2"), self.cells)
+        RolloutMarks(self.settings, self.teardown.clients("ssm")).delete(self.cells)
+
+
+def retiring(settings: FleetSettings, clients: Callable[[str], Any], *, asked: bool) -> Retiring:
+    """Return what a deploy has to take away, for the alarms over such cells go with it.
+
+    Raise StillStandingError where that is something and nobody asked.
+    """
+    standing = cells_standing(settings, clients("cloudformation"))
+    cells = [cell for cell in standing if cell not in settings.cell_names]
+    if cells and not asked:
+        raise StillStandingError(
+            f"{', '.join(cells)} stands, and the fleet file no longer has it: its alarms would go with this deploy. "
+            "Move its callers away with the fleet file of before (peakplan fleet cell out), then say --retire "
+            "(make deploy RETIRE=1)"
+        )
+    return Retiring(settings, cells, Teardown(clients))
 
 
 if __name__ == "__main__":

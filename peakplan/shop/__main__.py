@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from peakplan.shop.checking import misfits
 from peakplan.shop.chunks import write_whole
-from peakplan.shop.engines import engine_source, fetch_rows, forget_rows, is_engine
+from peakplan.shop.engines import engine_source, fetch_rows, is_engine
 from peakplan.shop.roles import ROLES, RolesError
 from peakplan.shop.run import Done, Task, learn
 from peakplan.shop.sources import SourceError
@@ -84,7 +84,7 @@ def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     one.add_argument("--questions", type=Path, help="the words of question or request ids: id and question, by a tab")
     one.add_argument("--output", type=Path, metavar="FOLDER", help="write evaluation.json and evaluation.html there")
     one.add_argument("--measure", action="append", help="of ir-measures; default: nDCG@10, R@100, Judged@10")
-    one.add_argument("--rules-alone", action="store_true", help="plans by rule alone: no model is loaded")
+    one.add_argument("--reader-alone", action="store_true", help="plans by the reader alone: no model is loaded")
     one.add_argument("--json", action="store_true", help="print JSON instead of the table")
     one.add_argument("--table", help="of SQLite, where there are several")
     one.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="the model folder")
@@ -113,7 +113,7 @@ def _learn(arguments: argparse.Namespace) -> int:
             given |= _given([input()])
             continue
         if engine:
-            forget_rows(arguments.output)
+            source.unlink()
         print(json.dumps(_found(done), ensure_ascii=False) if arguments.json else _told(done))
         return 3 if done.roles.unused else 0
 
@@ -134,15 +134,16 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     from peakplan.shop.evaluating import (  # with the whole service, which the other commands do without
         MEASURES,
         evaluate,
+        render,
+        table,
     )
-    from peakplan.shop.evaluation_page import render, table
     from peakplan.shop.judgements import read_judgements
 
     judgements = read_judgements(arguments.judgements, arguments.questions)
     with tempfile.TemporaryDirectory(prefix="peakplan-evaluate-") as scratch:
         found = evaluate(
             judgements, arguments.products, arguments.shop, Path(scratch), model_dir=arguments.model,
-            with_model=not arguments.rules_alone, measures=arguments.measure or MEASURES, table=arguments.table,
+            with_model=not arguments.reader_alone, measures=arguments.measure or MEASURES, table=arguments.table,
         )  # fmt: skip
     summary = found.summary()
     if arguments.output:

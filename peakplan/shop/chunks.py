@@ -1,20 +1,24 @@
-"""A catalogue in pieces on disk: each is written whole, so that a run that was ended goes on where it was."""
+"""A catalogue in pieces on disk, each written whole, so that an ended run goes on; and how far a long work is."""
 
 import json
 import marshal
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import click
 
 from peakplan.shop.merging import BadRow
 from peakplan.shop.products import Product, product
-from peakplan.shop.progress import Progress
 from peakplan.shop.roles import Roles
 from peakplan.shop.sources import rows
 
 CHUNK = 5000  # products
 _FORMAT = 2
+T = TypeVar("T")
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -38,6 +42,13 @@ def load(path: Path) -> Any:
     return value if version == _FORMAT else None
 
 
+def shown(
+    found: Iterable[T], what: str, total: int | None = None, *, quiet: bool, every: int = 1
+) -> AbstractContextManager[Iterable[T]]:
+    """Return the results; a terminal shows a progress bar on stderr meanwhile."""
+    return click.progressbar(found, total, what, show_pos=True, file=sys.stderr, hidden=quiet, update_min_steps=every)
+
+
 class Chunks:
     """The products of one catalogue under `folder`, and the rows that are none."""
 
@@ -50,30 +61,25 @@ class Chunks:
         state = load(self._state) or {"chunks": 0, "line": 0, "products": 0, "bad": [], "bad_count": 0, "done": False}
         if state["done"]:
             return
-        progress = Progress("reading", total, quiet=quiet)
-        progress.at(state["products"])
-        kept: list[tuple[Any, ...]] = []
-        after = state["line"]
-        for found in rows(source, table=table):
-            line = found.line if isinstance(found, BadRow) else found[0]
-            if line <= after:
-                continue
-            one = None if isinstance(found, BadRow) else product(line, found[1], roles)
-            if one is None:
-                reason = found.reason if isinstance(found, BadRow) else f"has no {roles.title}"
-                state["bad_count"] += 1
-                if len(state["bad"]) < _MOST_BAD:
-                    state["bad"].append([line, reason])
-                continue
-            kept.append(tuple(one))
-            state["line"] = max(state["line"], line)
-            if len(kept) == CHUNK:
-                self._flush(kept, state)
-                progress.at(state["products"])
-                kept = []
-        self._flush(kept, state)
+        after, kept = state["line"], list[tuple[Any, ...]]()
+        with shown(rows(source, table=table), "reading", total, quiet=quiet, every=1000) as bar:
+            for found in bar:
+                line = found.line if isinstance(found, BadRow) else found[0]
+                if line <= after:
+                    continue
+                one = None if isinstance(found, BadRow) else product(line, found[1], roles)
+                if one is not None:
+                    kept.append(tuple(one))
+                    state["line"] = max(state["line"], line)
+                else:
+                    state["bad_count"] += 1
+                    reason = found.reason if isinstance(found, BadRow) else f"has no {roles.title}"
+                    state["bad"] += [[line, reason]] if len(state["bad"]) < _MOST_BAD else []
+                if len(kept) == CHUNK:
+                    self._flush(kept, state)
+                    kept = []
+            self._flush(kept, state)
         save(self._state, state | {"done": True})
-        progress.end(state["products"])
 
     def _flush(self, kept: list[tuple[Any, ...]], state: dict[str, Any]) -> None:
         if kept:
@@ -87,10 +93,10 @@ class Chunks:
         """How many `chunks` and `products` there are, and the rows that are `bad`."""
         return load(self._state) or {}
 
-    def each(self, first: int = 0) -> Iterator[tuple[int, list[Product]]]:
-        """Yield the number and the products of every chunk from the first on."""
-        for number in range(first, self.state["chunks"]):
-            yield number, [Product(*values) for values in load(self._folder / f"products-{number:05}.bin")]
+    def each(self) -> Iterator[list[Product]]:
+        """Yield the products of every chunk."""
+        for number in range(self.state["chunks"]):
+            yield [Product(*values) for values in load(self._folder / f"products-{number:05}.bin")]
 
 
 _MOST_BAD = 1000  # bad rows that are named; all are counted

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any, Final
 
@@ -92,13 +92,6 @@ class Counts:
             while len(counter) > _MOST_PHRASES:
                 setattr(self, name, Counter({what: count for what, count in counter.items() if count > least}))
                 counter, least = getattr(self, name), least * 2
-
-    def saved(self) -> dict[str, Any]:
-        return {one.name: dict(getattr(self, one.name)) for one in fields(self)}
-
-    @classmethod
-    def restored(cls, saved: dict[str, Any]) -> "Counts":
-        return cls(**{name: Counter(counts) for name, counts in saved.items()})
 
 
 def heads(title: str) -> Iterable[str]:

@@ -1,7 +1,6 @@
 """The rows of a running engine as JSON lines on disk, each engine read by its own client library (docs/shop.md).
 
-What was read stays beside the output until the shop folder is whole: the same command goes on there and asks the
-engine for no row twice, where its order allows that.
+They stay beside the output until the shop folder is whole, so that nothing is read again for a question of the learner.
 """
 
 import hashlib
@@ -12,21 +11,27 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from peakplan.shop.chunks import write_whole
-from peakplan.shop.progress import Progress
+from peakplan.shop.chunks import shown
 from peakplan.shop.sources import SourceError
 
 _BATCH: Final = 1000  # rows
 _KEEP: Final = "10m"  # how long an engine keeps its view of the index between two batches
+# The library of each engine, and the bases of what it raises.
 _LIBRARIES: Final = {
-    "opensearch": "opensearchpy", "elasticsearch": "elasticsearch", "typesense": "typesense", "postgresql": "psycopg",
-}  # fmt: skip
+    "opensearch": ("opensearchpy", ("exceptions.OpenSearchException",)),
+    "elasticsearch": ("elasticsearch", ("ApiError", "TransportError", "helpers.ScanError")),
+    "typesense": ("typesense", ("exceptions.TypesenseClientError",)),
+    "postgresql": ("psycopg", ("Error",)),
+}
 _INSTALL: Final = "pip install -e '.[shop,shop-engines]'"
-Batch = tuple[list[str], Any]  # rows as JSON, and what the next batch comes after; None where there is no going on
+_ROWS: Final = """SELECT (to_jsonb(item) - ARRAY(
+    SELECT attname::text FROM pg_attribute
+    WHERE attrelid = %s::regclass AND atttypid IN ('tsvector'::regtype, 'bytea'::regtype)))::text FROM {} AS item"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +70,6 @@ class Source:
         told = re.sub(r"//[^/]*@", "//", self.text).partition("?")[0]
         return f"{told} --table {self.table}" if self.table else told
 
-    @property
-    def mark(self) -> str:
-        """What tells one source from another, and no secret."""
-        return hashlib.sha256(f"{self.text} {self.table}".encode()).hexdigest()
-
 
 def is_engine(source: str) -> bool:
     """Tell whether a source is a running engine's address, and no file."""
@@ -97,91 +97,39 @@ def engine_source(source: str, key_file: Path | None = None, table: str | None =
 
 
 def fetch_rows(source: Source, output: Path, *, quiet: bool = False) -> Path:
-    """Write all rows beside the output, and return the file. What an earlier run read is kept. Raises SourceError."""
-    path = output.with_name(f"{output.name}.rows.jsonl")
-    state_path = output.with_name(f"{output.name}.rows.state")
-    fresh: dict[str, Any] = {"source": source.mark, "after": None, "rows": 0, "bytes": 0, "done": False}
-    state = _state(state_path, path)
-    if state is None or state["source"] != fresh["source"] or not (state["done"] or state["after"]):
-        state = dict(fresh)
-    if state["done"]:
-        return path
-    output.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        _append(source, path, state_path, state, quiet)
-    except _PlaceGoneError:
-        _append(source, path, state_path, dict(fresh), quiet)
+    """Write all rows into a file beside the output, unless it is there, and return it. Raises SourceError."""
+    mark = hashlib.sha256(f"{source.text} {source.table}".encode()).hexdigest()[:16]
+    path, draft = (output.with_name(f"{output.name}.rows.{end}") for end in (f"{mark}.jsonl", "draft"))
+    if not path.is_file():
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            draft.open("w", encoding="utf-8") as file,
+            shown(_rows(source), f"reading {source.engine}", quiet=quiet, every=1000) as bar,
+        ):
+            for row in bar:
+                file.write(f"{row}\n")
+        os.replace(draft, path)
     return path
 
 
-class _PlaceGoneError(Exception):
-    """Raised where the engine no longer knows the place to go on from."""
-
-
-def _append(source: Source, path: Path, state_path: Path, state: dict[str, Any], quiet: bool) -> None:
-    """Write the rows that come after what the state says was written."""
-    progress = Progress(f"reading {source.engine}", None, quiet=quiet)
-    progress.at(state["rows"])
-    with path.open("r+b" if path.is_file() else "w+b") as file:
-        file.truncate(state["bytes"])
-        file.seek(state["bytes"])
-        for rows, after in _batches(source, state["after"]):
-            file.write("".join(f"{row}\n" for row in rows).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            state |= {"after": after, "rows": state["rows"] + len(rows), "bytes": file.tell()}
-            write_whole(state_path, json.dumps(state).encode())
-            progress.at(state["rows"])
-    write_whole(state_path, json.dumps(state | {"done": True}).encode())
-    progress.end(state["rows"])
-
-
-def forget_rows(output: Path) -> None:
-    """Remove what was read, once the shop folder is whole."""
-    for suffix in ("jsonl", "state"):
-        output.with_name(f"{output.name}.rows.{suffix}").unlink(missing_ok=True)
-
-
-def _state(path: Path, rows: Path) -> dict[str, Any] | None:
+def _rows(source: Source) -> Iterator[str]:
+    """Yield the engine's rows as JSON. Raises SourceError for whatever goes wrong there."""
+    name, errors = _LIBRARIES[source.engine]
     try:
-        state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return state if rows.stat().st_size >= state["bytes"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _batches(source: Source, after: Any) -> Iterator[Batch]:
-    """Yield the engine's rows after a place. Raises SourceError for whatever goes wrong there."""
-    try:
-        library = import_module(_LIBRARIES[source.engine])
+        library = import_module(name)
+        if source.engine == "elasticsearch":
+            import_module("elasticsearch.helpers")
     except ImportError as error:
-        raise SourceError(f"{source} needs {_LIBRARIES[source.engine]}: {_INSTALL}") from error
-    for name in ("opensearch", "elastic_transport", "typesense"):  # what goes wrong is told below, once
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+        raise SourceError(f"{source} needs {name}: {_INSTALL}") from error
+    for noisy in ("opensearch", "elastic_transport", "typesense"):  # what goes wrong is told below, once
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+    caught: tuple[type[BaseException], ...] = (OSError, *(attrgetter(each)(library) for each in errors))
+    caught += (import_module("httpx").HTTPError,) if source.engine == "typesense" else ()
     try:
-        yield from _READERS[source.engine](source, library, after)
-    except _errors(source.engine, library) as error:
+        yield from _READERS[source.engine](source, library)
+    except caught as error:
         told = " ".join(str(error).split())[:300]
-        raise SourceError(f"{source} cannot be read ({told}): the same command goes on from here") from error
-
-
-def _errors(engine: str, library: Any) -> tuple[type[BaseException], ...]:
-    """Return what the library raises, and what its connection does."""
-    own = {
-        "opensearch": ("exceptions.OpenSearchException",),
-        "elasticsearch": ("ApiError", "TransportError"),
-        "typesense": ("exceptions.TypesenseClientError",),
-        "postgresql": ("Error",),
-    }
-    found: list[type[BaseException]] = [OSError]
-    for name in own[engine]:
-        at = library
-        for part in name.split("."):
-            at = getattr(at, part)
-        found.append(at)
-    if engine == "typesense":
-        found += [import_module("httpx").HTTPError]
-    return tuple(found)
+        raise SourceError(f"{source} cannot be read ({told}): mend that, and try the same command again") from error
 
 
 def _authorisation(source: Source) -> dict[str, Any]:
@@ -193,113 +141,45 @@ def _authorisation(source: Source) -> dict[str, Any]:
     return {"api_key": source.key} if source.key else {}
 
 
-def _opensearch(source: Source, library: Any, after: Any) -> Iterator[Batch]:
-    """Scroll. A scroll gives no batch twice, so that a run that was ended begins again."""
-    del after
-    given = _authorisation(source)
-    if "api_key" in given:
+def _scrolled(source: Source, library: Any) -> Iterator[str]:
+    """Scroll through an index; a document's id may stand beside it alone."""
+    given, again = _authorisation(source), {"max_retries": 3, "retry_on_timeout": True}
+    if source.engine == "elasticsearch":
+        client = library.Elasticsearch(source.address, request_timeout=60, **again, **given)
+    elif "api_key" in given:
         raise SourceError(f"{source}: OpenSearch wants user:password in the key file")
-    client = library.OpenSearch([source.address], http_auth=given.get("basic_auth"), timeout=60, max_retries=3,
-                                retry_on_timeout=True)  # fmt: skip
-    hits = library.helpers.scan(client, index=source.index, size=_BATCH, scroll=_KEEP)
-    rows: list[str] = []
-    for hit in hits:
-        rows.append(_row(hit))
-        if len(rows) == _BATCH:
-            yield rows, None
-            rows = []
-    yield rows, None
+    else:
+        client = library.OpenSearch([source.address], http_auth=given.get("basic_auth"), timeout=60, **again)
+    for hit in library.helpers.scan(client, index=source.index, size=_BATCH, scroll=_KEEP):
+        yield json.dumps({"id": hit["_id"], **hit["_source"]}, ensure_ascii=False, default=str)
 
 
-def _elasticsearch(source: Source, library: Any, after: Any) -> Iterator[Batch]:
-    """Read a point in time, in which every document has a place to go on from."""
-    client = library.Elasticsearch(source.address, request_timeout=60, max_retries=3, retry_on_timeout=True,
-                                   **_authorisation(source))  # fmt: skip
-    view, place = after or (None, None)
-    if view is None:
-        view = client.open_point_in_time(index=source.index, keep_alive=_KEEP)["id"]
-    while True:
-        try:
-            found = client.search(
-                pit={"id": view, "keep_alive": _KEEP}, size=_BATCH, sort=[{"_shard_doc": "asc"}], search_after=place,
-                track_total_hits=False,
-            )  # fmt: skip
-        except library.NotFoundError as error:
-            if after is None:
-                raise
-            raise _PlaceGoneError from error  # its time was over
-        hits = found["hits"]["hits"]
-        if not hits:
-            break
-        view, place = found.get("pit_id", view), hits[-1]["sort"]
-        yield [_row(hit) for hit in hits], [view, place]
-    client.close_point_in_time(id=view)
-
-
-def _row(hit: Any) -> str:
-    """Return a document with its id, which may stand beside it alone."""
-    return json.dumps({"id": hit["_id"], **hit["_source"]}, ensure_ascii=False, default=str)
-
-
-def _typesense(source: Source, library: Any, after: Any) -> Iterator[Batch]:
+def _typesense(source: Source, library: Any) -> Iterator[str]:
     """Export the collection, which the library returns as one text."""
-    del after
     if not source.key:
         raise SourceError(f"{source}: name the file of an API key that may export documents with --key-file")
-    scheme, port = source.address.partition(":")[0], source.port
-    nodes = [{"host": source.url.hostname or "", "port": str(port), "protocol": scheme}]
+    scheme = source.address.partition(":")[0]
+    nodes = [{"host": source.url.hostname or "", "port": str(source.port), "protocol": scheme}]
     client = library.Client({"nodes": nodes, "api_key": source.key, "connection_timeout_seconds": 300})
     lines = client.collections[source.index].documents.export().split("\n")
-    for first in range(0, len(lines), _BATCH):
-        yield [line for line in lines[first : first + _BATCH] if line.strip()], None
+    yield from filter(str.strip, lines)
 
 
-def _postgresql(source: Source, library: Any, after: Any) -> Iterator[Batch]:
-    """Read one snapshot of a table by a server-side cursor, by its primary key where it has one."""
-    sql = library.sql
-    named = sql.SQL(".").join(map(sql.Identifier, (source.table or "").split(".")))
+def _postgresql(source: Source, library: Any) -> Iterator[str]:
+    """Read one snapshot of a table by a server-side cursor, without columns that say nothing of a product."""
+    named = library.sql.SQL(".").join(map(library.sql.Identifier, (source.table or "").split(".")))
     with library.connect(source.text, connect_timeout=30) as connection:
         connection.read_only = True
-        connection.isolation_level = library.IsolationLevel.REPEATABLE_READ
-        keys, left_out = _columns(connection, named)
-        columns = [sql.SQL("item.{}::text").format(sql.Identifier(key)) for key in keys]
-        query = sql.SQL("SELECT (to_jsonb(item) - %s::text[])::text{} FROM {} AS item").format(
-            sql.SQL("").join(sql.SQL(", ") + column for column in columns), named
-        )
-        parameters: list[Any] = [left_out]
-        if keys:
-            order = sql.SQL(", ").join(map(sql.Identifier, keys))
-            if after:
-                marks = sql.SQL(", ").join(sql.Placeholder() * len(keys))
-                query += sql.SQL(" WHERE ({}) > ({})").format(order, marks)
-                parameters += after
-            query += sql.SQL(" ORDER BY {}").format(order)
         with connection.cursor(name="peakplan_shop_learn") as cursor:
             cursor.itersize = _BATCH
-            cursor.execute(query, parameters)
-            while rows := cursor.fetchmany(_BATCH):
-                yield [row[0] for row in rows], list(rows[-1][1:]) or None
+            cursor.execute(library.sql.SQL(_ROWS).format(named), [named.as_string(connection)])
+            for (row,) in cursor:
+                yield row
 
 
-def _columns(connection: Any, named: Any) -> tuple[list[str], list[str]]:
-    """Return the columns of the primary key, and those that say nothing of a product."""
-    of_table = "attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
-    table = named.as_string(connection)
-    keys = connection.execute(
-        "SELECT a.attname FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = "
-        "ANY(i.indkey) WHERE i.indrelid = %s::regclass AND i.indisprimary ORDER BY array_position(i.indkey, a.attnum)",
-        [table],
-    ).fetchall()
-    useless = connection.execute(
-        f"SELECT attname FROM pg_attribute WHERE {of_table} AND atttypid IN ('tsvector'::regtype, 'bytea'::regtype)",
-        [table],
-    ).fetchall()
-    return [name for (name,) in keys], [name for (name,) in useless]
-
-
-_READERS: Final[dict[str, Callable[[Source, Any, Any], Iterator[Batch]]]] = {
-    "opensearch": _opensearch,
-    "elasticsearch": _elasticsearch,
+_READERS: Final[dict[str, Callable[[Source, Any], Iterator[str]]]] = {
+    "opensearch": _scrolled,
+    "elasticsearch": _scrolled,
     "typesense": _typesense,
     "postgresql": _postgresql,
 }

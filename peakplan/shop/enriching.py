@@ -1,14 +1,13 @@
 """What a catalogue lacks or says in another way, as rows of enriched.jsonl: never written into the shop's own data."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from peakplan.shop.facets import facet_of_field
-from peakplan.shop.guessing import CategoryGuess
+from peakplan.shop.fields import facet_of_field
 from peakplan.shop.inducing import KIND_FIELD
 from peakplan.shop.lexicon import Entry, Learnt
-from peakplan.shop.products import Product
+from peakplan.shop.products import Path, Product
 from peakplan.shop.roles import Roles
 from peakplan.shop.texts import key, measure, singular, tokens
 
@@ -20,7 +19,7 @@ _SLIP: Final = 0.85  # how sure a misspelling is
 class Enricher:
     """Finds what a product's own fields leave out. Every row has `id`, `field`, `value`, `confidence` and `from`."""
 
-    def __init__(self, learnt: Learnt, roles: Roles, guess: CategoryGuess | None) -> None:
+    def __init__(self, learnt: Learnt, roles: Roles, guess: Callable[[Product], tuple[Path, float] | None]) -> None:
         self._learnt = learnt
         self._roles = roles
         self._guess = guess
@@ -31,7 +30,7 @@ class Enricher:
                     self._in_titles[entry.field].setdefault(key(spelling), entry)
 
     def rows(self, one: Product) -> Iterator[dict[str, Any]]:
-        """Yield what is missing and can be told, and what is written otherwise than in most products."""
+        """Yield values that are missing and can be told, and values that most products write differently."""
         keys = [singular(word) for word in tokens(one.title)]
         if self._roles.brand:
             yield from self._brand(one, keys)
@@ -41,7 +40,7 @@ class Enricher:
             yield from self._attribute(one, field, keys)
         if self._roles.kinds and one.path:
             yield _row(one, KIND_FIELD, one.leaf, 1.0, "title")
-        elif not one.path and self._guess and (guessed := self._guess(one)):
+        elif self._roles.categories and not one.path and (guessed := self._guess(one)):
             path, confidence = guessed
             yield _row(one, self._roles.categories[-1], " > ".join(path), confidence, "title")
 

@@ -1,5 +1,6 @@
 """`peakplan shop evaluate`: what searches find with raw words, with plans, and with what was learnt of the shop."""
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +12,12 @@ from peakplan_client.mapping import CatalogueMapping
 from peakplan.shop.finding import Catalogue
 from peakplan.shop.intervals import interval
 from peakplan.shop.judgements import Judgements
-from peakplan.shop.planning import plans_by_model, plans_by_rule
+from peakplan.shop.planning import plans_by_model, plans_by_reader
 from peakplan.shop.sources import SourceError
 from service.api.models import MAX_TEXT_CHARACTERS
 from service.planner.plan import Plan
 from service.planner.question import Question
-from service.planner.shop.folder import ShopFolder
-from service.planner.shop.lexicon import Lexicon
-from service.planner.vocabulary import Vocabulary
+from service.planner.shop.folder import Lexicon, ShopFolder
 
 MEASURES: Final = ("nDCG@10", "R@100", "Judged@10")
 DEPTH: Final = 100  # products that a search may find
@@ -94,9 +93,9 @@ def evaluate(
     mapping = CatalogueMapping.load(folder / "mapping.yaml")
     with Catalogue.of(source, mapping, shop.summary, scratch, table) as catalogue:
         notes += _unknown(judgements, catalogue.ids(), questions)
-        ways = _ways(list(questions.values()), catalogue, shop.lexicon, model_dir, with_model)
+        ways, model, more = _ways(list(questions.values()), catalogue, shop.lexicon, model_dir, with_model)
         runs: dict[str, Run] = {RAW: {each: catalogue.raw(asked.text, DEPTH) for each, asked in questions.items()}}
-        for way, (plans, through) in ways.plans.items():
+        for way, (plans, through) in ways.items():
             runs[way] = {
                 each: catalogue.planned(plan, asked.text, through, DEPTH)
                 for (each, asked), plan in zip(questions.items(), plans, strict=True)
@@ -104,38 +103,30 @@ def evaluate(
         missed, first = _examples(judgements, runs[list(runs)[-1]], catalogue)
     scores = {way: _scored(run, judgements, wanted) for way, run in runs.items()}
     words = {each: judgements.questions[each].text for each in questions}
-    return Evaluation(scores, words, missed, first, ways.model, [*judgements.notes, *notes, *ways.notes])
+    return Evaluation(scores, words, missed, first, model, [*judgements.notes, *notes, *more])
 
 
-@dataclass(frozen=True, slots=True)
-class _Ways:
-    """The plans of every question by way, each with the mapping that it goes through."""
-
-    plans: dict[str, tuple[list[Plan], CatalogueMapping]]
-    model: str | None
-    notes: list[str]
+Ways = dict[str, tuple[list[Plan], CatalogueMapping]]  # the plans of every question, and the mapping they go through
 
 
 def _ways(
     questions: Sequence[Question], catalogue: Catalogue, lexicon: Lexicon, model_dir: Path, with_model: bool
-) -> _Ways:
-    """Return the plans by way, those that know least first."""
-    vocabulary = Vocabulary.load(model_dir)
+) -> tuple[Ways, str | None, list[str]]:
+    """Return the plans by way, those that know least first, the model's id and notes."""
     bare, learnt = catalogue.bare_mapping, catalogue.mapping
-    rules = (plans_by_rule(questions, vocabulary), bare)
-    rules_in_shop = (plans_by_rule(questions, vocabulary, lexicon), learnt)
-    if not with_model:
-        return _Ways({"rules": rules, "rules with the shop folder": rules_in_shop}, None, [])
-    made = plans_by_model(questions, model_dir, (None, lexicon))
-    notes = [f"the model ended no plan for {made.by_rule} questions: rules planned these"] * bool(made.by_rule)
-    alone, in_shop = made.plans
+    reader, shop = "reader", "with the shop folder"
     ways = {
-        "rules": rules,
-        "model": (alone, bare),
-        "rules with the shop folder": rules_in_shop,
-        "model with the shop folder": (in_shop, learnt),
+        reader: (plans_by_reader(questions, model_dir), bare),
+        f"{reader} {shop}": (plans_by_reader(questions, model_dir, lexicon), learnt),
     }
-    return _Ways(ways, made.model_id, notes)
+    if not with_model:
+        return ways, None, []
+    made = plans_by_model(questions, model_dir, (None, lexicon))
+    notes = [f"the model ended no plan for {made.by_reader} questions: the reader planned these"] * bool(made.by_reader)
+    alone, in_shop = made.plans
+    order = ("reader", "model", "reader with the shop folder", "model with the shop folder")
+    ways |= {"model": (alone, bare), f"model {shop}": (in_shop, learnt)}
+    return {way: ways[way] for way in order}, made.model_id, notes
 
 
 def _measure(name: str) -> Any:
@@ -187,3 +178,75 @@ def _examples(judgements: Judgements, run: Run, catalogue: Catalogue) -> tuple[R
         missed[each] = [titles.get(id_, f"{id_} (not in the catalogue)") for id_ in lacking]
         first[each] = [titles[id_] for id_ in found[:_SHOWN]]
     return missed, first
+
+
+_STYLE: Final = """body{font:16px/1.5 system-ui,sans-serif;max-width:75rem;margin:2rem auto;padding:0 1rem;color:#123}
+table{border-collapse:collapse;width:100%}td,th{padding:.3rem .8rem;border-bottom:1px solid #cbd2d9;text-align:left;
+vertical-align:top}td.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
+.less{color:#c92a2a}.wide{overflow-x:auto}small{color:#52606d}td:first-child{min-width:12rem}
+@media (prefers-color-scheme:dark){body{background:#1f2933;color:#f5f7fa}.less{color:#ff8787}
+small{color:#cbd2d9}}"""
+_MOST_ROWS: Final = 500  # questions of the page; evaluation.json has all
+_NOTE: Final = (
+    "95% intervals by a bootstrap over questions; in brackets the difference from the raw words. Judged@10 is the "
+    "share of the first ten that anybody judged: where it is low, scores say little."
+)
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return the figures of `Evaluation.summary` for a terminal."""
+    rows = [("", *next(iter(found["ways"].values())))]
+    for way, scores in found["ways"].items():
+        rows.append((way, *(_told(score, way) for score in scores.values())))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+def _told(score: dict[str, Any], way: str) -> str:
+    low, high = score["interval"]
+    text = f"{score['mean']:.3f} [{low:.3f}, {high:.3f}]"
+    if way == RAW:
+        return text
+    low, high = score["difference"]["interval"]
+    return f"{text} ({score['difference']['mean']:+.3f} [{low:+.3f}, {high:+.3f}])"
+
+
+def render(found: Evaluation, title: str) -> str:
+    """Return the page: one file, no scripts."""
+    summary = found.summary()
+    ways = summary["ways"]
+    measures = list(ways[RAW])
+    head = "".join(f"<th>{html.escape(name)}" for name in measures)
+    rows = "".join(
+        f"<tr><td>{html.escape(way)}"
+        + "".join(f"<td class=n>{_told(scores[name], way).replace(' (', '<br>(')}" for name in measures)
+        for way, scores in ways.items()
+    )
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in summary["notes"])
+    shown = summary["worst_first"][:_MOST_ROWS]
+    questions = "".join(_row(each, measures[0]) for each in shown)
+    more = f"<p>{len(summary['worst_first']) - len(shown)} more are in evaluation.json.</p>"
+    model = f", model {html.escape(found.model)}" if found.model else ""
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>What searches of {html.escape(title)} find</title><style>{_STYLE}</style>"
+        f"<h1>What searches of {html.escape(title)} find</h1><p>{summary['questions']:,} judged questions{model}.</p>"
+        f"<div class=wide><table><tr><th>{head}{rows}</table></div>"
+        f"<p><small>{_NOTE}</small></p>"
+        f"<ul>{notes}</ul><h2>Worst questions first</h2><div class=wide><table><tr><th>question"
+        + "".join(f"<th>{html.escape(way)}" for way in ways)
+        + f"<th>right, and not among the first ten<th>found first{questions}</table></div>"
+        + (more if len(shown) < len(summary["worst_first"]) else "")
+        + "</html>"
+    )
+
+
+def _row(each: dict[str, Any], measure: str) -> str:
+    raw = each["scores"][RAW][measure]
+    cells = "".join(
+        f"<td class='n{' less' if scores[measure] < raw - 1e-9 else ''}'>{scores[measure]:.2f}"
+        for scores in each["scores"].values()
+    )
+    lists = "".join(f"<td>{'<br>'.join(map(html.escape, each[name]))}" for name in ("missed", "found_first"))
+    return f"<tr><td>{html.escape(each['question'])}{cells}{lists}"

@@ -1,32 +1,28 @@
 """What searches of a catalogue find: with a shopper's raw words, and with plans through a mapping."""
 
 import contextlib
-import itertools
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from peakplan_client.engines import sqlite
 from peakplan_client.indexing import build_index
-from peakplan_client.mapping import CatalogueMapping, column, words
+from peakplan_client.mapping import CatalogueMapping, column
 from peakplan_client.plan import Plan as ToldPlan
-from peakplan_client.search import Search, Text
-from peakplan_client.translating import translate
+from peakplan_client.translating import by_words, in_turn, translate
 
 from peakplan.shop.inducing import KIND_FIELD, kind_of
 from peakplan.shop.merging import BadRow
-from peakplan.shop.notation import Notation
 from peakplan.shop.products import flat, paths_of
 from peakplan.shop.sources import SourceError, rows
-from peakplan.shop.texts import amounts_of, plain
+from peakplan.shop.texts import Notation, amounts_of, plain
 from service.planner.plan import Plan
 
 _ID: Final = "peakplan_id"
 
 
 class Catalogue:
-    """A catalogue in SQLite, searched by the same statements whoever asks: only words, plan and mapping differ."""
+    """A catalogue in SQLite, searched by the same statements each time: only words, plan and mapping differ."""
 
     def __init__(self, connection: sqlite3.Connection, mapping: CatalogueMapping, title: str) -> None:
         self._connection = connection
@@ -55,26 +51,19 @@ class Catalogue:
 
     def raw(self, question: str, limit: int) -> list[str]:
         """Return the ids of what any word of a question finds, best first by BM25."""
-        text = " ".join(words(question))
-        if not text:
-            return []
-        search = Search((Text(text, 1.0),))
-        return self._run([sqlite.request(search, self.mapping, limit=limit, note=lambda _: None)], limit)
+        return self._run(by_words(question, self.mapping, "sqlite", limit=limit), limit)
 
     def planned(self, plan: Plan, question: str, mapping: CatalogueMapping, limit: int) -> list[str]:
-        """Return the ids of what a plan finds; of several things each its share."""
+        """Return the ids of the products that a plan finds; a plan for several things gives each its share."""
         told = ToldPlan.model_validate(plan.model_dump())
         return self._run(translate(told, mapping, "sqlite", question, limit=limit).requests, limit)
 
     def _run(self, statements: Any, limit: int) -> list[str]:
-        *parts, whole = [
-            [row[_ID] for row in self._connection.execute(each.sql, each.parameters)] for each in statements
-        ] or [[]]
-        in_turn = (each for rank in itertools.zip_longest(*parts) for each in rank if each is not None)
-        return list(dict.fromkeys([*in_turn, *whole]))[:limit]
+        found = [[row[_ID] for row in self._connection.execute(each.sql, each.parameters)] for each in statements]
+        return list(dict.fromkeys(in_turn(found)))[:limit]
 
     def titles(self, ids: list[str]) -> dict[str, str]:
-        """Return what products are called, of those that there are."""
+        """Return titles by id, without ids that do not exist."""
         marks = ", ".join("?" * len(ids))
         found = self._connection.execute(
             f'SELECT "{_ID}", "{self._title}" FROM "{self.mapping.index}" WHERE "{_ID}" IN ({marks})', ids

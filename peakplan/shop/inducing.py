@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from peakplan.shop.fields import SECTIONS
-from peakplan.shop.meanings import word_vectors
+from peakplan.shop.meanings import unit, word_vectors
 from peakplan.shop.texts import ENDS, UNIT_OF, key, singular, tokens
-from service.planner.fallback.reading.en.facets import KIND_OF
 from service.planner.spelling import words as word_list
+from service.planner.text import KIND_OF
 
 KIND_FIELD: Final = "peakplan_kind"  # of a catalogue that has none; enriched.jsonl has each product's
 _ENDS: Final = ENDS | frozenset("de en du des pour avec sans aus mit für ohne con para per di da".split())
@@ -136,7 +136,7 @@ def _other_names(name: str, said: Mapping[str, int], taken: Collection[str]) -> 
         return []
     known = {numbers[word]: count for word, count in said.items() if word in numbers}
     centre = np.array(list(known.values())) @ directions[list(known)]
-    close = directions[things] @ _unit(directions[own].sum(0)), directions[things] @ _unit(centre)
+    close = directions[things] @ unit(directions[own].sum(0)), directions[things] @ unit(centre)
     right = np.flatnonzero((close[0] >= _CLOSE[0]) & (close[1] >= _CLOSE[1]))
     words = list(numbers)
     best = (words[things[at]] for at in right[np.argsort(-(close[0] + close[1])[right])])
@@ -146,9 +146,5 @@ def _other_names(name: str, said: Mapping[str, int], taken: Collection[str]) -> 
 @lru_cache(maxsize=1)
 def _things() -> tuple[dict[str, int], Any, list[int]]:
     """Return the number of each word, its direction, and the numbers of those that name things."""
-    numbers, vectors, _ = word_vectors()
-    return numbers, _unit(vectors.astype(np.float32)), [at for word, at in numbers.items() if _is_thing(word)]
-
-
-def _unit(vectors: Any) -> Any:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-9)
+    numbers, vectors = word_vectors()
+    return numbers, unit(vectors.astype(np.float32)), [at for word, at in numbers.items() if _is_thing(word)]

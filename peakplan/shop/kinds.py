@@ -13,9 +13,9 @@ from peakplan.shop.lexicon import category_id
 from peakplan.shop.mapping_file import synonyms
 from peakplan.shop.meanings import KindVectors
 from peakplan.shop.products import Product
-from service.planner.fallback.reading.en.lists import UNSEARCHED
 from service.planner.shop.folder import read_files
 from service.planner.shop.kinds import Certainty, Kinds, Thing, lift, plain_words, share, singular, write_kinds
+from service.planner.text import UNSEARCHED
 
 _MOST_PRODUCTS: Final = 60_000  # that are read for their words: more would cost memory and tell little
 _MOST_OF_ONE: Final = 40  # of a category
@@ -36,7 +36,7 @@ _AND: Final = re.compile(r"\s*(?:&|,|/|\band\b)\s*", re.I)
 
 
 class Evidence:
-    """Gathers what products say, and writes what it tells of their categories."""
+    """Gathers the words of products, and writes what they tell of the products' categories."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
@@ -48,6 +48,8 @@ class Evidence:
         self._asked: list[tuple[Path, list[str], str]] = []
         self._chance = random.Random(0)
         self._vectors = KindVectors(self._paths)
+        self._kinds: Kinds | None = None
+        self._sharpness = 1.0
 
     def add(self, one: Product) -> None:
         """Read a product, where it is one of those that are read: as many of each category, far from each other."""
@@ -70,17 +72,30 @@ class Evidence:
         for word in set(title):
             words[word] += _TITLE
 
-    def write(self, folder: FilePath) -> Certainty | None:
+    def write(self, folder: FilePath) -> None:
         """Write the files of `service.planner.shop.kinds`; nothing where products have less than two categories."""
         if len(self._paths) < 2:
-            return None
+            return
         categories = [(category_id(path), path[-1]) for path in self._paths]
         words, names = self._word_evidence(), self._name_evidence()
         write_kinds(folder, categories, words, names, Certainty(1.0, 0.0, 0.0))
         certainty = self._certainty(folder)
         write_kinds(folder, categories, words, names, certainty)
         self._vectors.write(folder)
-        return certainty
+        self._kinds, self._sharpness = Kinds(read_files(folder)), certainty.sharpness
+
+    def guess(self, one: Product) -> tuple[Path, float] | None:
+        """Return the likeliest category of a product and its share of what tells; after `write`."""
+        named: tuple[list[str], ...] = (
+            list(heads(one.title))[:1],
+            [],
+        )  # without a name that is known, every word tells
+        told = (self._kinds.evidence(Thing(f"{one.title} {one.text}", each))[0] for each in named if self._kinds)
+        found = next(filter(None, told), None)
+        if not found:
+            return None
+        best = max(found, key=lambda number: (found[number], -number))
+        return self._paths[best], round(share(found, best, self._sharpness, len(self._paths)), 3)
 
     def _word_evidence(self) -> dict[str, dict[int, float]]:
         """Return how much more often a word stands in a category's products than in those of all, by category."""

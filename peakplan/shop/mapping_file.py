@@ -10,10 +10,8 @@ from peakplan_client.mapping import CatalogueMapping, normal
 from peakplan_client.wording import kind_groups
 
 from peakplan.shop.counting import Path, by_first
-from peakplan.shop.facets import facet_of_field, words_of_code
-from peakplan.shop.fields import is_in_stock
+from peakplan.shop.fields import facet_of_field, is_in_stock, plain_name, words_of_code
 from peakplan.shop.lexicon import Learnt, category_id
-from peakplan.shop.merging import plain_name
 from peakplan.shop.roles import Roles
 from peakplan.shop.texts import key
 from service.planner.spelling import words as word_list
@@ -178,7 +176,7 @@ def _says_nothing(head: str, mine: Counter[str], totals: Counter[str]) -> bool:
 
 
 def _add_synonyms(found: dict[str, dict[str, None]]) -> None:
-    """Add what English also calls a kind, where the shop calls nothing else so."""
+    """Add a kind's other English names, unless the shop uses them for something else."""
     taken = {key(name) for value, named in found.items() for name in (value, *named)}
     for group in synonyms():
         keys = {key(name): name for name in group}

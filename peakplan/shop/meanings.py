@@ -17,11 +17,10 @@ _NAME_WEIGHT: Final = 0.5  # of a category's own name, beside its products' titl
 
 
 class WordVectors(NamedTuple):
-    """The number of each word, its vector, and how much it tells of a need (`write_meanings`)."""
+    """The number of each word, and its vector."""
 
     numbers: dict[str, int]
     vectors: NDArray[np.int8]
-    telling: NDArray[np.float16]
 
 
 @cache
@@ -29,14 +28,14 @@ def word_vectors() -> WordVectors:
     """Return what `training.word_vectors` wrote."""
     with np.load(WORD_VECTORS) as file:
         words = file["words"].tobytes().decode().split("\n")
-        return WordVectors({word: number for number, word in enumerate(words)}, file["vectors"], file["telling"])
+        return WordVectors({word: number for number, word in enumerate(words)}, file["vectors"])
 
 
 class KindVectors:
     """Adds up what products mean, by category."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._numbers, self._vectors, self._telling = word_vectors()
+        self._numbers, self._vectors = word_vectors()
         self._places = {path: place for place, path in enumerate(paths)}
         size = len(paths), self._vectors.shape[1]
         self._titles, self._texts = np.zeros(size, np.float32), np.zeros(size, np.float32)
@@ -50,15 +49,15 @@ class KindVectors:
         """Write the files of `service.planner.shop.meanings`."""
         names = [self._meaning(word for level in path for word in plain_words(level)) for path in self._places]
         titles, texts, named = (_apart(each) for each in (self._titles, self._texts, np.stack(names)))
-        kinds = _unit(titles + texts + _NAME_WEIGHT * named)
-        write_meanings(folder, list(self._numbers), self._vectors, kinds, self._telling, np.load(GENERAL_VECTORS))
+        kinds = unit(titles + texts + _NAME_WEIGHT * named)
+        write_meanings(folder, list(self._numbers), self._vectors, kinds, np.load(GENERAL_VECTORS))
 
     def _meaning(self, words: Iterable[str]) -> Floats:
         known = [self._numbers[word] for word in dict.fromkeys(words) if word in self._numbers]
-        return _unit(self._vectors[known].astype(np.float32).sum(0))
+        return unit(self._vectors[known].astype(np.float32).sum(0))
 
 
-def _unit(vectors: Floats) -> Floats:
+def unit(vectors: Floats) -> Floats:
     """Return vectors with length 1; what has none stays."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-9), np.float32)
@@ -66,5 +65,5 @@ def _unit(vectors: Floats) -> Floats:
 
 def _apart(vectors: Floats) -> Floats:
     """Return what tells each category from what all of them have: everything in a shop is something to buy."""
-    units = _unit(vectors)
-    return _unit(units - units.mean(0))
+    units = unit(vectors)
+    return unit(units - units.mean(0))

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from peakplan.shop.fields import SECTIONS
-from service.planner.fallback.reading.en.facets import KIND_OF
-from service.planner.text import fold
+from peakplan.shop.fields import SECTIONS, plain_name
+from service.planner.text import KIND_OF, fold
 
 _MOST_OPEN: Final = 10_000  # products that may still get a variant
 _OWN: Final = frozenset(("id", "sku", "handle", "gid"))
@@ -39,14 +38,6 @@ class BadRow:
 
 
 Found = tuple[int, Row] | BadRow
-
-
-@lru_cache(maxsize=20_000)
-def plain_name(name: str) -> str:
-    """Return the last part of a field's name in lower case, without accents, `g:` and signs: "is_in_stock"."""
-    last = re.split(r"\.(?=[^\W\d])", re.sub(r"^.*\[(.*)\]$", r"\1", name))[-1]
-    last = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", last.rpartition(":")[2] if last[:2] in ("g:", "c:") else last)
-    return re.sub(r"\W+", "_", fold(last)).strip("_")
 
 
 def merged(found: Iterator[Found]) -> Iterator[Found]:

@@ -1,4 +1,4 @@
-"""Plans of many questions: by rule or by the model, with a shop folder's lexicon or without."""
+"""Plans of many questions: by the reader or by the model, with a shop folder's lexicon or without."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,17 +6,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.api.app import replica_pool, settings_vocabulary
+from service.api.app import replica_pool, settings_reader, settings_vocabulary
 from service.engines.factory import model_source
-from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.fallback.reading import readers
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
-from service.planner.planner import Drafted, IncompletePlanError, Planner
+from service.planner.planner import Drafted, IncompletePlanError, Planner, read_plan
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.shop.lexicon import Lexicon
-from service.planner.spelling import words
+from service.planner.reader.reading import Reader
+from service.planner.shop.folder import Lexicon
+from service.planner.spelling import use_shop, words
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 
@@ -25,34 +23,28 @@ Lexicons = Sequence[Lexicon | None]
 
 @contextmanager
 def reading_as(lexicon: Lexicon | None) -> Iterator[None]:
-    """Read words as this shop's inside, and as nobody's after it."""
-    readers.use_shop(lexicon)
+    """Read words with this shop's lexicon inside the block, and with none after it."""
+    use_shop(lexicon)
     try:
         yield
     finally:
-        readers.use_shop(None)
+        use_shop(None)
 
 
-def plans_by_rule(questions: Iterable[Question], vocabulary: Vocabulary, lexicon: Lexicon | None = None) -> list[Plan]:
-    """Return the rules' plans."""
-    _prepare()
+def plans_by_reader(questions: Iterable[Question], model_dir: Path, lexicon: Lexicon | None = None) -> list[Plan]:
+    """Return the plans of a model folder's reader. Raises ReaderError, VocabularyError."""
+    reader, vocabulary = Reader.of_model(model_dir), Vocabulary.load(model_dir)
     with reading_as(lexicon):
-        return [plan_by_rule(Conversation(question), vocabulary) for question in questions]
-
-
-def _prepare() -> None:
-    """Read what reads before the first question: without the words no spelling is corrected."""
-    words()
-    readers.prepare()
+        return [read_plan(PlanTask(question, vocabulary, reader=reader)) for question in questions]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPlans:
-    """The model's plans, once for each lexicon; `by_rule` of them are the rules', since the model ended none."""
+    """The model's plans, once for each lexicon; `by_reader` of them are the reader's, since the model ended none."""
 
     model_id: str
     plans: list[list[Plan]]
-    by_rule: int
+    by_reader: int
 
 
 def plans_by_model(questions: Sequence[Question], model_dir: Path, lexicons: Lexicons = (None,)) -> ModelPlans:
@@ -66,12 +58,12 @@ def plans_by_model(questions: Sequence[Question], model_dir: Path, lexicons: Lex
 async def _plans(questions: Sequence[Question], settings: Settings, lexicons: Lexicons) -> ModelPlans:
     config = settings.engine_config.model_copy(update={"kinds": any(lexicon is not None for lexicon in lexicons)})
     pool = replica_pool(settings, model_source(config))
-    _prepare()
+    words()  # are read before the first question: without them no spelling is corrected
     await pool.start()
     try:
-        planner = Planner(pool, settings_vocabulary(settings))
+        planner = Planner(pool, settings_vocabulary(settings), reader=settings_reader(settings))
         known: dict[tuple[str, str], Drafted | None] = {}  # by what the model sees
-        plans, by_rule = list[list[Plan]](), set[int]()
+        plans, by_reader = list[list[Plan]](), set[int]()
         for lexicon in lexicons:
             with reading_as(lexicon):
                 plans.append([])
@@ -80,9 +72,9 @@ async def _plans(questions: Sequence[Question], settings: Settings, lexicons: Le
                     if seen not in known:
                         known[seen] = await _draft(planner, task)
                     if known[seen] is None:
-                        by_rule.add(number)
+                        by_reader.add(number)
                     plans[-1].append(_plan(planner, task, known[seen]))
-        return ModelPlans(pool.model_id, plans, len(by_rule))
+        return ModelPlans(pool.model_id, plans, len(by_reader))
     finally:
         await pool.close()
 
@@ -95,4 +87,4 @@ async def _draft(planner: Planner, task: PlanTask) -> Drafted | None:
 
 
 def _plan(planner: Planner, task: PlanTask, draft: Drafted | None) -> Plan:
-    return planner.complete(draft, task).plan if draft else plan_by_rule(task.conversation, task.vocabulary)
+    return planner.complete(draft, task).plan if draft else read_plan(task)

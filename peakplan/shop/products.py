@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from peakplan.shop.fields import SECTIONS, is_in_stock
+from peakplan.shop.fields import SECTIONS, is_in_stock, plain_name
 from peakplan.shop.inducing import KIND_FIELD, kind_of
-from peakplan.shop.merging import Row, plain_name
-from peakplan.shop.notation import LISTED, Notation
+from peakplan.shop.merging import Row
 from peakplan.shop.roles import Roles
-from peakplan.shop.texts import amounts_of, currency_of, number, plain
+from peakplan.shop.texts import LISTED, Notation, amounts_of, currency_of, number, plain
 from service.planner.amounts import Amount
 from service.planner.text import fold
 

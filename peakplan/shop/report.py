@@ -1,11 +1,142 @@
-"""report.html: how good a catalogue's data is, with plots, a score, and what to mend first. One file, no scripts."""
+"""How complete and how consistent a catalogue is, and report.html: shares, a score, what to mend first; no scripts."""
 
 import html
-import io
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import log
+from statistics import median
 from typing import Any, Final
 
-from peakplan.shop.judging import Findings
+from peakplan.shop.counting import heads
+from peakplan.shop.lexicon import Learnt
+from peakplan.shop.products import Product
+from peakplan.shop.roles import Roles
+from peakplan.shop.texts import key
+from service.planner.spelling import is_known
+
+_FAR: Final = 6.0  # median deviations of a category's logarithmic prices
+_LEAST_SPREAD: Final = 0.15
+_ENOUGH: Final = 8  # prices of a category that say what is usual
+_MOST: Final = 0.5  # of a category's products that have an attribute: the others lack it
+_SHOWN: Final = 200  # examples of each kind
+_MOST_PRICES: Final = 2000  # of a category that tell its median
+
+
+@dataclass(slots=True)
+class Findings:
+    """What is wrong with which products, by kind: counts, and examples for people."""
+
+    products: int = 0
+    left_out: int = 0  # fields that matter
+    missing: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))  # by field, by category
+    in_category: Counter[str] = field(default_factory=Counter)
+    other_way: Counter[str] = field(default_factory=Counter)  # by field
+    counts: Counter[str] = field(default_factory=Counter)  # by kind
+    examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def note(self, kind: str, example: str) -> None:
+        self.counts[kind] += 1
+        if len(self.examples[kind]) < _SHOWN:
+            self.examples[kind].append(example)
+
+
+class Judge:
+    """Judges products; `prices` are first gathered from all of them."""
+
+    def __init__(self, learnt: Learnt, roles: Roles) -> None:
+        self._learnt = learnt
+        self._roles = roles
+        self._fields = [name for name in (roles.brand, roles.price, roles.rating, *roles.attributes) if name]
+        self._expected = _expected(learnt)
+        self._prices: dict[str, list[float]] = defaultdict(list)
+        self._usual: dict[str, tuple[float, float]] = {}
+        self._titles: set[int] = set()
+        self._ids: set[int] = set()
+        self._kinds = {head for head, _ in learnt.counts.heads}
+        self.findings = Findings(left_out=len(roles.unused))
+
+    def gather(self, one: Product) -> None:
+        """Count a price toward the usual prices of its category."""
+        prices = self._prices[one.leaf]
+        if one.price is not None and one.price > 0 and len(prices) < _MOST_PRICES:
+            prices.append(log(one.price))
+
+    def settle(self) -> None:
+        """Work out the usual prices. Call it after `gather` and before `judge`."""
+        for leaf, prices in self._prices.items():
+            if len(prices) >= _ENOUGH:
+                middle = median(prices)
+                spread = median(abs(price - middle) for price in prices)
+                self._usual[leaf] = (middle, max(spread, _LEAST_SPREAD))
+        self._prices.clear()
+
+    def judge(self, one: Product, rows: list[dict[str, Any]]) -> None:
+        """Judge a product; `rows` are what was found to enrich it."""
+        found = self.findings
+        found.products += 1
+        top = one.path[0] if one.path else "(none)"
+        found.in_category[top] += 1
+        held = {self._roles.brand: one.brand, self._roles.price: one.price, self._roles.rating: one.rating}
+        for name in self._fields:
+            if not (held[name] if name in held else one.attributes.get(name)) and (
+                name in held or (name, top) in self._expected
+            ):
+                found.missing[name][top] += 1
+        if not one.path and self._roles.categories:
+            found.note("no category", f"{one.id}: {one.title}")
+        for row in rows:
+            if "was" in row:
+                found.other_way[row["field"]] += 1
+                found.note("written otherwise", f"{one.id}: {row['field']} {row['was']!r} means {row['value']!r}")
+        self._price(one)
+        self._same(one)
+        if not self._can_be_found(one):
+            found.note("no plan can find", f"{one.id}: {one.title}")
+
+    def _price(self, one: Product) -> None:
+        if one.price is None:
+            self.findings.note("no price that is read", f"{one.id}: {one.title}")
+            return
+        if one.price <= 0:
+            self.findings.note("suspicious price", f"{one.id}: {one.price:g} for {one.title}")
+        elif one.leaf in self._usual:
+            middle, spread = self._usual[one.leaf]
+            if abs(log(one.price) - middle) > _FAR * spread:
+                usual = 2.718281828**middle
+                self.findings.note(
+                    "suspicious price", f"{one.id}: {one.price:g} for {one.title}; usual in {one.leaf}: {usual:.2f}"
+                )
+
+    def _same(self, one: Product) -> None:
+        mark = hash((key(one.title), one.brand, one.price, str(sorted(one.attributes.items()))))
+        if mark in self._titles:
+            self.findings.note("duplicate", f"{one.id}: {one.title}")
+        self._titles.add(mark)
+        if (number := hash(one.id)) in self._ids:
+            self.findings.note("repeated id", f"{one.id}: {one.title}, line {one.line}")
+        self._ids.add(number)
+
+    def _can_be_found(self, one: Product) -> bool:
+        """Tell whether anything says what a product is: a category, or a title with a kind or a word that is known."""
+        if one.path:
+            return True
+        if any(head in self._kinds for head in heads(one.title)):
+            return True
+        return any(len(word) > 2 and word.isalpha() and is_known(word) for word in one.title.lower().split())
+
+
+def _expected(learnt: Learnt) -> set[tuple[str, str]]:
+    """Return the attributes that most products of a top category have: screws have no voltage, and lack none."""
+    counts = learnt.counts
+    products: Counter[str] = Counter({"(none)": counts.products["all"] - counts.products["category"]})
+    filled: Counter[tuple[str, str]] = Counter()
+    for path, count in counts.paths.items():
+        products[path[0]] += count
+    for (name, path), count in counts.filled.items():
+        filled[name, path[0] if path else "(none)"] += count
+    return {key for key, count in filled.items() if count >= _MOST * products[key[1]]}
+
 
 # What each kind of finding costs of the score, for all products having it.
 _COSTS: Final = {
@@ -25,9 +156,9 @@ _MENDS: Final = {
 }
 _STYLE: Final = """body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#123}
 table{border-collapse:collapse}td,th{padding:.2rem .8rem;border-bottom:1px solid #cbd2d9;text-align:left}
-.score{font-size:3rem;font-weight:600}svg{max-width:100%;height:auto}details li{overflow-wrap:anywhere}
-@media (prefers-color-scheme:dark){body{background:#1f2933;color:#f5f7fa}svg{background:#f5f7fa}}"""
-_ROWS: Final = 25  # categories of a plot
+.score{font-size:3rem;font-weight:600}details li{overflow-wrap:anywhere}
+@media (prefers-color-scheme:dark){body{background:#1f2933;color:#f5f7fa}}"""
+_ROWS: Final = 25  # of a table
 
 
 def score(found: Findings) -> float:
@@ -41,7 +172,7 @@ def score(found: Findings) -> float:
 
 
 def mend_first(found: Findings) -> list[tuple[float, str]]:
-    """Return what to mend, by what it would add to the score, most first."""
+    """Return the things to mend, ordered by how much each would add to the score."""
     gains = [(cost * found.counts[kind] / found.products, _MENDS[kind]) for kind, cost in _COSTS.items()]
     for name, by in found.missing.items():
         worst = max(by, key=lambda top: by[top])
@@ -75,44 +206,28 @@ def render(found: Findings, same: Sequence[tuple[str, str, list[str]]], notes: S
     )
 
 
-def _svg(figure: Any) -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
-    from matplotlib import pyplot
-
-    pyplot.close(figure)
-    return text.getvalue()[text.getvalue().index("<svg") :]
-
-
 def _completeness(found: Findings) -> str:
-    """Return a plot: the share of products that have a field, by category and field."""
+    """Return a table: the share of products that have a field, by category and field."""
     if not found.missing:
         return "<p>Every product has every field.</p>"
-    import matplotlib
-    from matplotlib import pyplot
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "peakplan"
-    tops = [top for top, _ in found.in_category.most_common(_ROWS)]
-    fields = list(found.missing)
-    shares = [[1 - found.missing[name][top] / found.in_category[top] for name in fields] for top in tops]
-    figure, axes = pyplot.subplots(figsize=(2 + len(fields), 1.5 + 0.3 * len(tops)), layout="constrained")
-    image = axes.imshow(shares, aspect="auto", vmin=0, vmax=1, cmap="RdYlGn")
-    axes.set_xticks(range(len(fields)), fields, rotation=30, ha="right")
-    axes.set_yticks(range(len(tops)), [f"{top} ({found.in_category[top]:,})" for top in tops])
-    figure.colorbar(image, label="share of products that have it")
-    return _svg(figure)
+    rows = "".join(
+        f"<tr><td>{html.escape(top)} ({count:,})"
+        + "".join(f"<td>{_meter(1 - by[top] / count)}" for by in found.missing.values())
+        for top, count in found.in_category.most_common(_ROWS)
+    )
+    return f"<table><tr><th>{''.join(f'<th>{html.escape(name)}' for name in found.missing)}{rows}</table>"
 
 
 def _consistency(found: Findings) -> str:
-    """Return a plot: of each field, the share of products that write its value otherwise than most."""
+    """Return a table: of each field, the share of products that write its value as most do."""
     if not found.other_way:
         return "<p>Every value is written one way.</p>"
-    from matplotlib import pyplot
+    rows = (
+        f"<tr><td>{html.escape(name)}<td>{_meter(1 - count / found.products)}"
+        for name, count in found.other_way.most_common(_ROWS)
+    )
+    return f"<table><tr><th>field<th>written as usual{''.join(rows)}</table>"
 
-    fields = found.other_way.most_common(_ROWS)
-    figure, axes = pyplot.subplots(figsize=(8, 1 + 0.35 * len(fields)), layout="constrained")
-    axes.barh([name for name, _ in fields], [100 * count / found.products for _, count in fields], color="#d9480f")
-    axes.invert_yaxis()
-    axes.set_xlabel("per cent of products whose value is written otherwise than in most")
-    return _svg(figure)
+
+def _meter(share: float) -> str:
+    return f"<meter value={share:.4f} low=0.5 high=0.9 optimum=1></meter> {share:.0%}"

@@ -4,19 +4,96 @@ Names tell most (`fields.txt`), contents the rest. Where neither does, `find_rol
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
-from peakplan.shop.facets import facet_of_field
-from peakplan.shop.fields import SECTIONS, is_in_stock
+from peakplan.shop.fields import SECTIONS, facet_of_field, is_in_stock, plain_name
 from peakplan.shop.inducing import KIND_FIELD, Kind, induced
-from peakplan.shop.merging import plain_name
-from peakplan.shop.notation import LISTED, Notation, decimal_mark, notation_of
-from peakplan.shop.profiles import MOST_DISTINCT, READ, SAME_ID, FieldProfile, Profiles, is_said, tells
-from peakplan.shop.texts import currency_of, key
-from service.planner.money import code_of
+from peakplan.shop.texts import (
+    LISTED,
+    Notation,
+    amounts,
+    cell,
+    currency_of,
+    decimal_mark,
+    is_number,
+    key,
+    notation_of,
+    tokens,
+)
+from service.planner.amounts import code_of
+
+URL: Final = re.compile(r"^(?:https?:)?//|^/[\w/.-]+\.\w+$|^www\.")
+MOST_DISTINCT: Final = 20_000
+READ: Final = 200  # distinct values that tell whether a field holds money
+SAME_ID: Final = 0.9  # distinct ids, of rows
+_DETERMINED: Final = 0.95  # of a field's rows whose value tells the value of another
+_FEW: Final = 0.2  # distinct values of an attribute or a category, of rows
+_LONGEST: Final = 60  # characters of a price
+_SIGNED: Final = re.compile(r"[^\w\s.,'’-]|(?<![^\W\d_])[^\W\d_]{2,4}(?![^\W\d_])")  # "R0" is a code
+
+
+@dataclass
+class FieldProfile:
+    """The values of one field in a sample's rows."""
+
+    most: int = MOST_DISTINCT
+    filled: int = 0
+    numbers: int = 0
+    urls: int = 0
+    words: int = 0
+    values: Counter[str] = field(default_factory=Counter)
+
+    def add(self, value: Any) -> None:
+        self.filled += 1
+        text = cell(value)
+        self.numbers += isinstance(value, bool) or is_number(text)
+        self.urls += bool(URL.match(text))
+        self.words += len(text.split())
+        if len(self.values) < self.most or text in self.values:
+            self.values[text] += 1
+
+    @property
+    def is_text(self) -> bool:
+        return self.numbers < 0.5 * self.filled and self.urls < 0.5 * self.filled
+
+    def is_closed(self, notation: Notation) -> bool:
+        """Tell whether its values repeat, as those of a category or an attribute do."""
+        parts = {part for value in self.values for part in notation.parts(value)}
+        is_each_own = self.filled >= 10 and len(self.values) > SAME_ID * self.filled and len(parts) > 0.5 * self.filled
+        return len(parts) <= max(30, _FEW * self.filled) and self.words <= 12 * self.filled and not is_each_own
+
+    @cached_property
+    def money(self) -> tuple[float, float]:
+        """The shares of values that say an amount, and a currency with it."""
+        told = [amounts(text) for text in list(self.values)[:READ] if len(text) <= _LONGEST and not URL.match(text)]
+        read = [each for each in told if each]
+        seen = min(READ, len(self.values)) or 1
+        signed = sum(bool(_SIGNED.search(text)) for text in list(self.values)[:READ])
+        return len(read) / seen, min(signed, sum(each[0].currency is not None for each in read)) / seen
+
+
+Profiles = Mapping[str, FieldProfile]
+
+
+def tells(name: str, other: str, sample: Sequence[Mapping[str, Any]]) -> bool:
+    together: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in sample:
+        if name in row and other in row:
+            together[str(row[name])][str(row[other])] += 1
+    both = sum(sum(counts.values()) for counts in together.values())
+    return sum(counts.most_common(1)[0][1] for counts in together.values()) >= _DETERMINED * both > 0
+
+
+def is_said(name: str, title: str, sample: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether titles often say the field's values, as they do what a thing is."""
+    told = [row for row in sample if name in row and title in row]
+    said = sum(not set(tokens(str(row[name]))).isdisjoint(tokens(str(row[title]))) for row in told)
+    return said > 0.15 * len(told)
+
 
 ROLES: Final = (
     "id", "title", "description", "brand", "category", "price", "sale", "currency", "rating", "stock", "newest",

@@ -14,29 +14,25 @@ from typing import Any
 from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.shop import DATABASE
 
-from peakplan.shop.chunks import Chunks, fingerprint, load, save, write_whole
+from peakplan.shop.chunks import Chunks, fingerprint, shown, write_whole
 from peakplan.shop.counting import Counts
 from peakplan.shop.enriching import Enricher
+from peakplan.shop.fields import plain_name
 from peakplan.shop.finding import index
-from peakplan.shop.guessing import MOST_LEARNT, CategoryGuess
-from peakplan.shop.judging import Findings, Judge
 from peakplan.shop.kinds import Evidence
 from peakplan.shop.lexicon import Learnt, tree
 from peakplan.shop.mapping_file import as_yaml, learnt_mapping
-from peakplan.shop.merging import BadRow, plain_name
-from peakplan.shop.products import Product, flat
-from peakplan.shop.progress import Progress
-from peakplan.shop.report import render, score
+from peakplan.shop.merging import BadRow
+from peakplan.shop.products import flat
+from peakplan.shop.report import Findings, Judge, render, score
 from peakplan.shop.roles import Roles, RolesError, find_roles
 from peakplan.shop.sources import SourceError, rows
-from service.planner.shop.folder import seal
-from service.planner.shop.lexicon import write_lexicon
+from service.planner.shop.folder import seal, write_lexicon
 from service.planner.spelling import sounds
 
 _SAMPLE = 5000  # first rows, whose fields tell their roles, ...
 _EVERY = 100  # ... and every so-manieth after
 _MOST_SAMPLED = 30_000
-_SAVE_EVERY = 20  # chunks
 _MOST_SAME = 100  # values of a field that the report shows
 
 
@@ -61,7 +57,7 @@ class Done:
 
     output: Path
     products: int
-    bad: list[tuple[int, str]]
+    bad: list[list[Any]]  # line and reason
     bad_count: int
     roles: Roles
     summary: dict[str, Any]
@@ -85,7 +81,7 @@ def learn(task: Task) -> Done:
         first = "; ".join(f"line {line} {reason}" for line, reason in state["bad"][:3]) or "it is empty"
         few = f"only {state['products']} products beside {state['bad_count']} rows that are none"
         raise SourceError(f"{task.source} holds {few if state['products'] else 'no product'}: {first}")
-    learnt = Learnt(_count(chunks, partial, task))
+    learnt = Learnt(_count(chunks, task.quiet))
     return _finish(task, roles, chunks, partial, learnt)
 
 
@@ -115,21 +111,13 @@ def _prepare(partial: Path, mark: str) -> None:
     write_whole(note, mark.encode())
 
 
-def _count(chunks: Chunks, partial: Path, task: Task) -> Counts:
-    path = partial / "counts.bin"
-    saved = load(path) or {"chunks": 0, "counts": {}}
-    counts = Counts.restored(saved["counts"])
-    state = chunks.state
-    progress = Progress("counting", state["products"], quiet=task.quiet)
-    for number, products in chunks.each(saved["chunks"]):
-        for one in products:
-            counts.add(one)
-        counts.trim()
-        if (number + 1) % _SAVE_EVERY == 0:
-            save(path, {"chunks": number + 1, "counts": counts.saved()})
-        progress.at(counts.products["all"])
-    save(path, {"chunks": state["chunks"], "counts": counts.saved()})
-    progress.end(counts.products["all"])
+def _count(chunks: Chunks, quiet: bool) -> Counts:
+    counts = Counts()
+    with shown(chunks.each(), "counting", chunks.state["chunks"], quiet=quiet) as bar:
+        for products in bar:
+            for one in products:
+                counts.add(one)
+            counts.trim()
     return counts
 
 
@@ -148,6 +136,8 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
     _write_rows(draft / "lexicon.jsonl", (entry.row() for entry in learnt.entries))
     _write_rows(draft / "categories.jsonl", categories := tree(learnt.counts))
     write_lexicon(draft, [entry.row() for entry in learnt.entries], learnt.words, sounds(learnt.words))
+    with task.source.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
     summary = {
         "products": state["products"],
         "bad_rows": state["bad_count"],
@@ -158,7 +148,7 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
         "notation": {name: list(each) for name, each in roles.notation.items()},
         "kinds": roles.kind_counts,
         "unused": roles.unused,
-        "source_sha256": _digest(task.source),
+        "source_sha256": digest,
     }
     index(task.source, CatalogueMapping.model_validate(mapping), summary, draft / DATABASE, task.table)
     findings = _enrich(task, roles, chunks, learnt, draft)
@@ -171,8 +161,7 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
     seal(draft, summary)
     _move(draft, task.output)
     shutil.rmtree(partial)
-    bad = [(line, why) for line, why in state["bad"]]
-    return Done(task.output, state["products"], bad, state["bad_count"], roles, summary, notes)
+    return Done(task.output, state["products"], state["bad"], state["bad_count"], roles, summary, notes)
 
 
 def _seen(learnt: Learnt, roles: Roles) -> Iterator[str]:
@@ -191,29 +180,22 @@ def _seen(learnt: Learnt, roles: Roles) -> Iterator[str]:
 def _enrich(task: Task, roles: Roles, chunks: Chunks, learnt: Learnt, draft: Path) -> Findings:
     """Write enriched.jsonl and what tells of categories, and judge every product."""
     judge, evidence = Judge(learnt, roles), Evidence(learnt.counts)
-    known: list[Product] = []
-    every = max(1, chunks.state["products"] // MOST_LEARNT)
-    for _, products in chunks.each():
-        for at, one in enumerate(products):
+    for products in chunks.each():
+        for one in products:
             judge.gather(one)
             evidence.add(one)
-            if one.path and at % every == 0:
-                known.append(one)
     judge.settle()
     evidence.write(draft)
-    lacking = learnt.counts.products["all"] - learnt.counts.products["category"]
-    guess = CategoryGuess(known[:MOST_LEARNT]) if lacking and known else None
-    enricher = Enricher(learnt, roles, guess)
-    progress = Progress("judging", chunks.state["products"], quiet=task.quiet)
-    progress.at(0)
-    with (draft / "enriched.jsonl").open("w", encoding="utf-8") as file:
-        for _, products in chunks.each():
+    enricher = Enricher(learnt, roles, evidence.guess)
+    with (
+        (draft / "enriched.jsonl").open("w", encoding="utf-8") as file,
+        shown(chunks.each(), "judging", chunks.state["chunks"], quiet=task.quiet) as bar,
+    ):
+        for products in bar:
             for one in products:
                 found = list(enricher.rows(one))
                 judge.judge(one, found)
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
-            progress.at(judge.findings.products)
-    progress.end(judge.findings.products)
     return judge.findings
 
 
@@ -231,11 +213,6 @@ def _write_rows(path: Path, found: Any) -> None:
     with path.open("w", encoding="utf-8") as file:
         for row in found:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _move(draft: Path, output: Path) -> None:

@@ -9,12 +9,11 @@ import json
 import sys
 from pathlib import Path
 
+from peakplan.value.exports import bulk_lines, lines
 from peakplan.value.intervals import PLANNED
-from peakplan.value.metrics import lines
 from peakplan.value.page import page
 from peakplan.value.reading import MEASURES, FilesError, sums
 from peakplan.value.report import MAIN, report
-from peakplan.value.ubi import bulk_lines
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Which of two searches shoppers prefer who got both in one list, drafted by teams.
+"""Which of two searches shoppers prefer, from lists that mix both by team draft.
 
 A plan's list goes to the team whose products were chosen more (Radlinski, Kurup and Joachims, CIKM 2008); a shopper's
 credit is the mean over their lists, from -1 to 1, and the preference is the mean over shoppers, so that one who asks

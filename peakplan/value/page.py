@@ -1,4 +1,4 @@
-"""The report as one HTML file: plots inside it, and nothing loaded from elsewhere."""
+"""The report as one HTML file: its plots are inside it, and it loads nothing from other places."""
 
 import base64
 import html

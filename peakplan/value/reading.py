@@ -1,4 +1,4 @@
-"""Files of plans and events as tables: DuckDB reads and sums them, so that ten million events are minutes of nobody's.
+"""Files of plans and events as tables: DuckDB reads and sums them, so that ten million events take under a minute.
 
 A file may be of any host, and an event in it several times: what is counted once a plan does not mind, and purchases,
 whose values are added, are taken once by their id.
@@ -85,7 +85,7 @@ SELECT {column} AS name, count(*) AS plans, count(DISTINCT unit) AS shoppers,
   count(*) FILTER (back) AS back
 FROM asked WHERE {where} GROUP BY ALL ORDER BY name
 """
-# One row a shopper, who counts from the first plan on, bought or not; whoever was in two arms belongs to none.
+# One row a shopper, counted from the first plan on, bought or not. A shopper seen in two arms belongs to neither.
 _UNITS = """
 CREATE TABLE units AS
 SELECT in_experiment AS experiment, unit, any_value(in_arm) AS arm, count(DISTINCT in_arm) AS arms, min(time) AS since,

@@ -112,10 +112,10 @@ def _makers(name: str, arms: list[str], found: Sums) -> dict[str, Any]:
 
 
 def level(measure: str, main: str = MAIN, arms: int = 2) -> float:
-    """Return with which chance, at most, this measure of one arm gets a false verdict.
+    """Return the highest chance of a false verdict for this measure of one arm.
 
-    Over all measures and arms of an experiment the chances add up to 5%: whoever looks at all of them, all the time,
-    and stops at the first verdict of any is fooled in at most 5% of tests (a weighted Bonferroni correction).
+    Over all measures and arms of an experiment the chances add up to 5% (a weighted Bonferroni correction). A reader
+    who watches all of them all the time and stops at the first verdict is misled in at most 5% of tests.
     """
     share = _MAIN_SHARE if measure == main else (1 - _MAIN_SHARE) / (len(MEASURES) - 1)
     return ALPHA * share / max(arms - 1, 1)

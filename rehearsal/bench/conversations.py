@@ -1,7 +1,7 @@
 """How far plans are from what writers labelled, turn by turn, and how often a plan does harm.
 
-    python -m rehearsal.bench.conversations ROWS… [--model FOLDER] [--rules] [--worst FILE] [--least-probability P]
-    python -m rehearsal.bench.conversations --figure       # model and rules, into docs/figures/conversations.json
+    python -m rehearsal.bench.conversations ROWS… [--model FOLDER] [--reader] [--worst FILE] [--no-doubt]
+    python -m rehearsal.bench.conversations --figure       # model and reader, into docs/figures/conversations.json
 
 ROWS are files in the notation of `training.data.notation`, or JSON lines of conversations. Labels name the values; a
 plan is judged by the words that it searches for, filters by and refuses, so that another cut of the same words counts
@@ -10,6 +10,7 @@ as right.
 
 import argparse
 import gzip
+import hashlib
 import json
 import math
 import re
@@ -19,35 +20,56 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rehearsal.bench.machine import describe_machine
-from rehearsal.bench.model_texts import generator
-from rehearsal.bench.serving_tables import provenance
+from rehearsal.bench.machine import describe_machine, write_figure
 from service.engines.protocol import PromptTooLongError
-from service.planner.doubt import LEAST_PROBABILITY
-from service.planner.fallback.making.plans import plan_by_rule
+from service.planner.completion import plan_from_draft
 from service.planner.plan_text import PlanTextError, parse
-from service.planner.planner import plan_of
+from service.planner.planner import read_plan, settled_text
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.reader.reading import Reader
 from service.planner.vocabulary import Vocabulary
+from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
 from training.data import notation
 from training.data.conversations import scored_rows
 from training.data.notation import Conversation
 
-ROWS: Final = Path(__file__).with_name("rows")
+
+def text_key(task: PlanTask) -> str:
+    """Return a digest of all that a model sees of a question."""
+    return hashlib.sha256(f"{task.prompt}\x1e{task.grammar}".encode()).hexdigest()[:20]
+
+
+def generator(model_dir: Path, *, doubts: bool = True) -> Callable[[PlanTask], str]:
+    """Return what writes the text of a plan as the service has it, or without `doubts` what the model writes.
+
+    PyTorch and the model are loaded for the first question that needs them.
+    """
+    loaded: list[Any] = []
+    reader = Reader.of_model(model_dir)
+
+    def generate(task: PlanTask) -> str:
+        if not loaded:
+            from service.engines.torch_engine import load
+
+            settings = Settings(model_dir=model_dir)
+            loaded.append((load(settings.engine_config), settings.strategy))
+        model, strategy = loaded[0]
+        drafted = PlanTask(task.question, task.vocabulary, reader=reader)
+        result = model.generate(drafted.request(strategy))
+        text: str = result.text
+        if not doubts:
+            return text
+        return settled_text(text, result.unsure_words, drafted)
+
+    return generate
+
+
+# Of fresh writers, on which nothing was trained or tuned; each row names its set: a test, and its language where
+# that is not English.
+ROWS: Final = Path(__file__).with_name("rows.jsonl.gz")
 FIGURE: Final = Path("docs/figures/conversations.json")
-SETS: Final = {  # of fresh writers, on whose rows nothing was trained or tuned
-    "t1": "English conversations",
-    "t5": "English conversations of a marketplace",
-    "t4": "a sale day's English questions and conversations",
-    "t3-es": "Spanish conversations",
-    "t3-de": "German conversations",
-    "t3-fr": "French conversations",
-    "t3-it": "Italian conversations",
-    "t3-pt": "Portuguese conversations",
-    "t3-nl": "Dutch conversations",
-}
 PRODUCTS: Final = frozenset(("find_product", "compare_products", "advise", "ask_product"))
 MOST_HISTORY: Final = 8
 _MOST_STALE = 2  # words of facets that no label wants
@@ -158,6 +180,14 @@ def _wilson(right: int, of: int, z: float = 1.96) -> tuple[float, float]:
     return (middle - half) / (1 + weight), (middle + half) / (1 + weight)
 
 
+def committed() -> dict[str, list[Conversation]]:
+    """Return the conversations of ROWS by their set."""
+    lines: dict[str, list[str]] = defaultdict(list)
+    for line in gzip.decompress(ROWS.read_bytes()).decode().splitlines():
+        lines[json.loads(line)["set"]].append(line)
+    return {name: scored_rows("\n".join(each)) for name, each in lines.items()}
+
+
 def read(path: Path) -> list[Conversation]:
     """Read a file of rows in either layout. Raises ValueError for a fault."""
     text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
@@ -222,56 +252,34 @@ def measure(conversations: Sequence[Conversation], plan: Planning, vocabulary: V
     return tally.figure(), wrong
 
 
-def by_model(model: Path, vocabulary: Vocabulary, least: float = LEAST_PROBABILITY) -> Planning:
+def by_model(model: Path, vocabulary: Vocabulary, *, doubts: bool = True) -> Planning:
     """Return what plans with a model folder, in this process."""
-    generate = generator(model, least)
+    generate, stand_in = generator(model, doubts=doubts), by_reader(model, vocabulary)
 
     def plan(task: PlanTask) -> Json:
         try:
-            return plan_of(parse(generate(task), task.question, vocabulary), task).model_dump(mode="json")
-        except (PlanTextError, PromptTooLongError):  # cut short, or not begun: rules answer
-            return by_rule(vocabulary)(task)
+            draft = parse(generate(task), task.question, vocabulary)
+        except (PlanTextError, PromptTooLongError):  # cut short, or not begun: the reader answers
+            return stand_in(task)
+        return plan_from_draft(draft, task.question, vocabulary).model_dump(mode="json")
 
     return plan
 
 
-def by_rule(vocabulary: Vocabulary) -> Planning:
-    """Return what plans by rule."""
-    return lambda task: plan_by_rule(task.conversation, vocabulary).model_dump(mode="json")
+def by_reader(model: Path, vocabulary: Vocabulary) -> Planning:
+    """Return what plans with the reader of a model folder."""
+    reader = Reader.of_model(model)
+    return lambda task: read_plan(PlanTask(task.question, vocabulary, reader=reader)).model_dump(mode="json")
 
 
-def write_figure(model: Path, vocabulary: Vocabulary) -> None:
-    """Write how far plans of model and rules are from each set of labels."""
-    planners = {"model": by_model(model, vocabulary), "rules": by_rule(vocabulary)}
+def measure_sets(model: Path, vocabulary: Vocabulary) -> None:
+    """Write how far plans of model and reader are from each set of labels."""
+    planners = {"model": by_model(model, vocabulary), "reader": by_reader(model, vocabulary)}
     sets: Json = {}
-    for name in SETS:
-        rows = read(ROWS / f"{name}.txt")
+    for name, rows in committed().items():
         sets[name] = {who: measure(rows, plan, vocabulary)[0] for who, plan in planners.items()}
     figure = {"command": "make eval", "machine": describe_machine(), "sets": sets}
-    FIGURE.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-
-
-def render_conversations(figure: Json) -> str:
-    """Return the table of the figure."""
-    rows = [
-        "| every field of the plan right | turns | model, first turns | model, later turns | model, harm "
-        "| rules, later turns | rules, harm |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for name, what in SETS.items():
-        model, rules = figure["sets"][name]["model"], figure["sets"][name]["rules"]
-        first, later, (low, high) = model["first"], model["later"], model["later"]["interval"]
-        rows.append(
-            f"| {what} | {first['turns'] + later['turns']} | {first['whole']:.2f} | {later['whole']:.2f} "
-            f"[{low:.2f}, {high:.2f}] | {_harm(model):.3f} | {rules['later']['whole']:.2f} | {_harm(rules):.3f} |"
-        )
-    return "\n".join([*rows, "", provenance(figure, "rows of four fresh writers, asked once")])
-
-
-def _harm(figure: Json) -> float:
-    """Return the share of all turns whose plan does harm."""
-    kinds = [figure[kind] for kind in ("first", "later")]
-    return float(sum(kind["harm"] * kind["turns"] for kind in kinds) / sum(kind["turns"] for kind in kinds))
+    write_figure(FIGURE, figure)
 
 
 def main() -> None:
@@ -279,20 +287,19 @@ def main() -> None:
     parser.add_argument("rows", type=Path, nargs="*")
     parser.add_argument("--figure", action="store_true", help="write the figure of the committed rows")
     parser.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="model folder")
-    parser.add_argument(
-        "--least-probability", type=float, default=LEAST_PROBABILITY, help="of a filter that a plan keeps; 0 keeps all"
-    )
-    parser.add_argument("--rules", action="store_true", help="plan by rule")
+    parser.add_argument("--no-doubt", action="store_true", help="keep the filters that model and reader doubt")
+    parser.add_argument("--reader", action="store_true", help="plan with the reader alone")
     parser.add_argument("--worst", type=Path, help="write every turn that is not right into this file")
     parser.add_argument("--most", type=int, help="conversations of each file at most")
     arguments = parser.parse_args()
     vocabulary = Vocabulary.load(arguments.model)
     if arguments.figure:
-        write_figure(arguments.model, vocabulary)
+        measure_sets(arguments.model, vocabulary)
         return
-    plan = (
-        by_rule(vocabulary) if arguments.rules else by_model(arguments.model, vocabulary, arguments.least_probability)
-    )
+    if arguments.reader:
+        plan = by_reader(arguments.model, vocabulary)
+    else:
+        plan = by_model(arguments.model, vocabulary, doubts=not arguments.no_doubt)
     every: list[Json] = []
     for path in arguments.rows:
         figure, wrong = measure(read(path)[: arguments.most], plan, vocabulary)

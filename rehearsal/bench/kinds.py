@@ -26,17 +26,16 @@ from peakplan_client.catalogue import Product
 from peakplan_client.shop import Shop
 
 from peakplan.shop.intervals import interval
-from peakplan.shop.planning import plans_by_model, plans_by_rule
+from peakplan.shop.planning import plans_by_model, plans_by_reader
 from peakplan.shop.run import Task, learn
-from rehearsal.bench.kinds_table import render_kinds
+from rehearsal.bench.machine import write_figure
 from rehearsal.bench.retrieval import DEPTH, SECONDS, Case, all_cases, ndcg
+from rehearsal.bench.tables import render
 from service.planner.plan import MAX_KINDS, Plan
 from service.planner.question import Question
 from service.planner.shop.folder import ShopFolder, read_files
 from service.planner.shop.kinds import Certainty, Kinds, Thing, write_kinds
-from service.planner.shop.lexicon import Lexicon
 from service.planner.shop.meanings import GENERAL_VECTORS, write_meanings
-from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 
 FIGURE: Final = Path("docs/figures/kinds.json")
@@ -99,14 +98,14 @@ def _is_right(asked: dict[str, Any], plan: Plan, paths: Paths) -> bool:
 
 
 def left_out(
-    asked: Sequence[dict[str, Any]], told: Sequence[Question], products: Sequence[Product], vocabulary: Vocabulary
+    asked: Sequence[dict[str, Any]], told: Sequence[Question], products: Sequence[Product], model: Path
 ) -> dict[str, Any]:
-    """Return how often rules name a kind for what only a department has that the shop was learnt without, by class."""
+    """Return how often plans name a kind for what only a department has that the shop was learnt without, by class."""
     named: dict[str, list[float]] = {"named": [], "unnamed": []}
     for department in sorted({product.category for product in products}):
         mine = [at for at, each in enumerate(asked) if {path[0] for path in each["right"]} == {department}]
         with learnt([product for product in products if product.category != department]) as folder:
-            plans = plans_by_rule([told[at] for at in mine], vocabulary, ShopFolder.load(folder).lexicon)
+            plans = plans_by_reader([told[at] for at in mine], model, ShopFolder.load(folder).lexicon)
         for at, plan in zip(mine, plans, strict=True):
             named[asked[at]["class"]].append(float(bool(plan.kinds)))
     return {
@@ -162,43 +161,33 @@ def microseconds() -> tuple[float, float]:
     return round(median(taken), 1), round(median(needing), 1)
 
 
-def measure(model: Path | None, cache: Path, source: Path) -> dict[str, Any]:
-    """Return the whole figure; the model's plans too, where a model folder is given."""
-    products = list(catalogue.read(source))
+def measure(model: Path) -> dict[str, Any]:
+    """Return the whole figure, of the reader's plans and the model's."""
+    products = list(catalogue.read(catalogue.PRODUCTS))
     cases = all_cases(products)
-    asked, shop = questions(), Shop.open(cache, source)
-    vocabulary = Vocabulary.load(model or Settings().model_dir)
+    asked, shop = questions(), Shop.open(Settings().cache_dir, catalogue.PRODUCTS)
     told = [Question.parse(each["query"]) for each in asked] + [Question.parse(case.query) for case in cases]
-    figure: dict[str, Any] = {"command": "python -m rehearsal.bench.kinds" + (" --model" if model else "")}
+    figure: dict[str, Any] = {"command": "python -m rehearsal.bench.kinds"}
     with learnt(products) as folder:
         lexicon, paths = ShopFolder.load(folder).lexicon, category_paths(folder)
-        by_planner = {"rules": plans_by_rule(told, vocabulary, lexicon)}
-        if model is not None:
-            made = _by_model(told, model, lexicon)
-            figure["model"], by_planner["model"] = made[0], made[1]
-        for name, plans in by_planner.items():
+        made = plans_by_model(told, model, (lexicon,))
+        figure["model"] = made.model_id
+        for name, plans in (("reader", plans_by_reader(told, model, lexicon)), ("model", made.plans[0])):
             own, searched = plans[: len(asked)], plans[len(asked) :]
             figure[f"by_{name}"] = _by_set(asked, own, paths) | {"search": search(cases, searched, shop)}
-    figure["left_out"] = left_out(asked, told, products, vocabulary)
+    figure["left_out"] = left_out(asked, told, products, model)
     named, needed = microseconds()
     return figure | {"categories": len(paths), "microseconds": named, "microseconds_need": needed, "many": _MANY}
 
 
-def _by_model(told: Sequence[Question], model: Path, lexicon: Lexicon) -> tuple[str, list[Plan]]:
-    made = plans_by_model(told, model, (lexicon,))
-    return made.model_id, made.plans[0]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, nargs="?", const=Settings().model_dir, help="plans of a model folder too")
-    parser.add_argument("--catalogue", type=Path, default=catalogue.PRODUCTS)
-    parser.add_argument("--cache", type=Path, default=Settings().cache_dir)
+    parser.add_argument("--model", type=Path, default=Settings().model_dir, help="model folder")
     parser.add_argument("--output", type=Path, default=FIGURE)
     given = parser.parse_args()
-    figure = measure(given.model, given.cache, given.catalogue)
-    given.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-    print(render_kinds(figure))
+    figure = measure(given.model)
+    write_figure(given.output, figure)
+    print(render("kinds", figure))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,23 @@
-"""Describes the machine of a figure; a measurement without its machine means nothing."""
+"""Describes the machine of a figure, without which it means nothing; counts work; writes figures of several machines.
 
+{"machines": {"AMD EPYC (Zen 5), avx512_vnni": {...}, "AMD EPYC (Zen 5), avx2 (forced)": {...}}}: a run replaces its own
+machine's entry and leaves the others. Where a plot goes with it, "plotted" names the machine that the plot is of: the
+last that was not forced to a kernel.
+"""
+
+import gc
+import json
 import os
 import platform
+import sys
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from service.engines.torch.engine import TorchModel
+    from service.engines.torch_engine import TorchModel
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _STAT = Path("/proc/stat")
@@ -31,7 +41,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def processor_time(stat: Path = _STAT) -> tuple[int, int]:
-    """Return the ticks since boot that the hypervisor gave to others, and all ticks; zeros where nobody counts them."""
+    """Return the ticks since boot that the hypervisor gave to others, and all ticks; zeros if not counted."""
     try:
         ticks = [int(each) for each in stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
         return ticks[7], sum(ticks)
@@ -85,3 +95,56 @@ def _fields(cpu_info: Path) -> dict[str, str]:
     except OSError:
         return {}
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def read_machines(path: Path) -> dict[str, dict[str, Any]]:
+    """Return every machine's figures by its name; none where the file does not exist yet."""
+    machines: dict[str, dict[str, Any]] = _read(path).get("machines", {})
+    return machines
+
+
+def write_machine(path: Path, name: str, figure: dict[str, Any], *, is_plotted: bool = False) -> None:
+    """Replace one machine's figures, and the name of the machine that the plot is of where `is_plotted`."""
+    written = _read(path) | ({"plotted": name} if is_plotted else {})
+    written["machines"] = dict(sorted({**read_machines(path), name: figure}.items()))
+    write_figure(path, written)
+
+
+def write_figure(path: Path, figure: dict[str, Any]) -> None:
+    """Write a figure's file, and its folder where it is missing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def operations(work: Callable[[], object]) -> int:
+    """Return how many operations the interpreter executes for this work. What it does inside C counts once a call."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: Any) -> Callable[..., Any]:
+        nonlocal count
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # what others left for it to finish would be counted
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+        if collects:
+            gc.enable()
+    return count
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the nearest-rank quantile: the smallest value that `share` of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]

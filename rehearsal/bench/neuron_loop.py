@@ -21,9 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.machine import describe_machine, quantile, write_figure
 from rehearsal.bench.questions import dev_questions, has_dev_data, own_questions
-from rehearsal.bench.series import quantile
 from service.decoding.llama import ForwardInput
 from service.decoding.target import CausalLM
 from service.decoding.tree import MedusaTree
@@ -32,8 +31,9 @@ from service.engines.neuron.forward import CompiledModel, CompiledTarget, Forwar
 from service.engines.neuron.model import LEAST_LIKELY, NeuronModel
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.text_model import Drafting
-from service.engines.torch.forward import build_forward, kept_dtype
+from service.engines.torch_engine import build_forward, kept_dtype
 from service.planner.prompt import PlanTask
+from service.planner.reader.reading import Reader
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 from service.weights.model_folder import LoadedModel, load_model, read_card
@@ -101,7 +101,7 @@ def emulate(
 ) -> tuple[NeuronModel, EmulatedGraph]:
     """Return the Neuron engine's model of a folder over an emulated graph of so many rows and sequences."""
     loaded, settings = load_model(model_dir, cache_dir, kept_dtype("auto")), Settings()
-    model = build_forward(loaded, "auto", cache_dir)
+    model = build_forward(loaded, "auto")
     assert loaded.heads is not None, "a graph has heads"
     shape = ForwardShape(loaded.heads.num_heads, rows, settings.max_prompt_tokens, SEQUENCE, batch_size, is_chain)
     graph = EmulatedGraph(model, shape)
@@ -116,18 +116,16 @@ def over(
     heads = loaded.heads.with_products(model.linear)
     sequences = range(shape.batch_size)
     targets = [CompiledTarget(graph, shape, model.lm_head, heads, sequence=number) for number in sequences]
-    head, tagger = loaded.prefill_head, loaded.prompt_tagger
     tree = MedusaTree.from_choices(chain(shape.num_heads) if shape.is_chain else loaded.tree, shape.num_heads)
-    likely, tags = head and head.at_least(LEAST_LIKELY), tagger and tagger.at_least(LEAST_LIKELY)
-    drafting = Drafting(tree, model.embed, likely, prompt_tagger=tags, copies=True)
+    drafting = Drafting(tree, LEAST_LIKELY, copies=True)
     return NeuronModel(read_card(model_dir), loaded.tokenizer, targets, drafting)
 
 
 def requests(model_dir: Path, count: int) -> list[GenerationRequest]:
     """Return the planner's requests for dev questions, or for our own where there are none."""
     questions = dev_questions(count) if has_dev_data() else own_questions(count)
-    vocabulary = Vocabulary.load(model_dir)
-    return [PlanTask(question, vocabulary).request("medusa") for question in questions]
+    vocabulary, reader = Vocabulary.load(model_dir), Reader.of_model(model_dir)
+    return [PlanTask(question, vocabulary, reader=reader).request("medusa") for question in questions]
 
 
 def measure(
@@ -185,14 +183,14 @@ def main(words: Sequence[str] | None = None) -> int:
         runs[name] = found
         print(name, json.dumps(found), flush=True)
     figure = {
-        "command": "make bench-neuron-loop"
+        "command": "peakplan bench neuron-loop"
         if arguments.output == OUTPUT
         else shlex.join(["python", "-m", "rehearsal.bench.neuron_loop", *sys.argv[1:]]),
         "hardware": "none of Neuron's: not run on Inferentia or Trainium",
         "machine": describe_machine(),
         "runs": runs,
     }
-    arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    write_figure(arguments.output, figure)
     return 0
 
 

@@ -11,45 +11,98 @@ Plans come from the same replicas, grammar and decoding as in service. Definitio
   asked          intents of our own dev sentences that have nothing else (training/data/asked.txt)
   conversations  share of the turns of conversations that training never saw, first and later ones, of whose plan
                  every field is right but mode, vertical, sources and queries
-  behaviour      share of the open behaviour cases that pass (rehearsal/bench/behaviour.py), where the file is there
-  writer_2_cases   the same of each set in rehearsal/bench/cases, whose writers saw neither those cases nor the planner
-  scope          intents of rehearsal/bench/cases/scope.tsv (rehearsal/bench/scope.py), by another such writer
+  behaviour      share of the open behaviour cases that pass, where the file is there
+  writer_2_cases   the same of each set in cases/written.jsonl, whose writers saw neither those cases nor the planner
+  scope          intents of cases/scope.tsv, by another such writer; a line has "shop", "out", "support" or "chat", the
+                 intents that would be right, and the text
 """
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rehearsal.bench.behaviour import behaviour_scores
-from rehearsal.bench.machine import describe_machine
-from rehearsal.bench.scope import ScopeQuestion, read_scope_questions, scope_scores
-from service.api.app import replica_pool, settings_vocabulary
+from rehearsal.bench.machine import describe_machine, write_figure
+from service.api.app import replica_pool, settings_reader, settings_vocabulary
 from service.planner.completion import plan_from_draft
-from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
-from service.planner.planner import Planner
+from service.planner.planner import Planner, read_plan
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
-from training.data.cases import Case, checker, read_cases
 from training.data.examples import Example
 from training.data.mix import SUPPORT_INTENTS, dev_sets
 
 FIGURE = Path("docs/figures/quality.json")
-OWN_CASES = {f"{path.stem}_cases": path for path in sorted(Path(__file__).with_name("cases").glob("*.jsonl"))}
+WRITTEN_CASES = Path(__file__).with_name("cases") / "written.jsonl"
 SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400, "asked": 400, "conversation": 400}
 DEFAULT_SAMPLE = 150
 MORE_LEAVES = "more leaves"  # the taxonomy rows outside the sample, used only for verticals, which need every row
 ASKED, CONVERSATION = "asked", "conversation"
+SCOPE_QUESTIONS = WRITTEN_CASES.with_name("scope.tsv")
+Holds = Callable[[dict[str, Any], list[Any]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case: a question after its history, its class, and the assertions that all must hold."""
+
+    kind: str
+    question: Question
+    assertions: tuple[list[Any], ...]
+
+
+def read_cases(given: Path | str) -> list[Case]:
+    """Return the cases of a file, a JSON object a line, or of a set of cases/written.jsonl by its name.
+
+    Raises FileNotFoundError where neither is there.
+    """
+    path = Path(given)
+    if path.is_file():
+        return [_case(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    if str(given) not in (sets := written_cases()):
+        raise FileNotFoundError(f"{given} is no file, and no set of {WRITTEN_CASES}")
+    return sets[str(given)]
+
+
+def written_cases() -> dict[str, list[Case]]:
+    """Return the cases of cases/written.jsonl by their set."""
+    sets: dict[str, list[Case]] = {}
+    for line in WRITTEN_CASES.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        sets.setdefault(row["set"], []).append(_case(row))
+    return sets
+
+
+def _case(row: dict[str, Any]) -> Case:
+    question = Question.parse(row["query"], row.get("history", ()), row.get("locale"))
+    return Case(row["class"], question, tuple(row["expect"]))
+
+
+def checker(path: Path) -> Holds:
+    """Return `holds` of the `check.py` beside the cases, which says what assertions mean. Raises FileNotFoundError."""
+    program = path.with_name("check.py")
+    spec = importlib.util.spec_from_file_location("behaviour_check", program)
+    if spec is None or spec.loader is None or not program.is_file():
+        raise FileNotFoundError(f"{program} is not there; it says what the assertions of {path.name} mean")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    holds: Holds = module.holds
+    return holds
+
+
+def passes(plan: Plan | None, case: Case, holds: Holds) -> bool:
+    """Tell whether all assertions of a case hold for a plan; for no plan none does."""
+    return plan is not None and all(holds(plan.model_dump(mode="json"), wanted) for wanted in case.assertions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +277,53 @@ def dev_questions(data: Path, most: int | None = None) -> dict[str, list[Example
     return sets
 
 
+def behaviour_scores(cases: Sequence[Case], plans: Sequence[Plan | None], holds: Holds) -> dict[str, Any]:
+    """Return the share of cases that pass, and how many of each class."""
+    passed: Counter[str] = Counter()
+    for case, plan in zip(cases, plans, strict=True):
+        passed[case.kind] += passes(plan, case, holds)
+    tried = Counter(case.kind for case in cases)
+    return {
+        "cases": len(cases),
+        "passed": round(passed.total() / len(cases), 4),
+        "by_class": {kind: f"{passed[kind]}/{tried[kind]}" for kind in sorted(tried)},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeQuestion:
+    """A question, the group that it belongs to, and the intents that a plan of it may have."""
+
+    group: str
+    intents: frozenset[str]
+    question: Question
+
+
+def read_scope_questions(path: Path = SCOPE_QUESTIONS) -> list[ScopeQuestion]:
+    """Read the questions. Raises ValueError with the line that has not three columns."""
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        columns = line.split("\t")
+        if len(columns) != 3:
+            raise ValueError(f"{path.name}:{number}: {len(columns)} columns where there should be three")
+        group, intents, text = columns
+        found.append(ScopeQuestion(group, frozenset(intents.split("|")), Question.parse(text)))
+    return found
+
+
+def scope_scores(questions: Sequence[ScopeQuestion], plans: Sequence[Plan | None]) -> dict[str, int | float]:
+    """Return how many there are, the share of each group with a fair intent, and the shoppers turned away."""
+    given = [(asked, plan.intent if plan else None) for asked, plan in zip(questions, plans, strict=True)]
+
+    def share(group: str, outcomes: Sequence[bool]) -> float:
+        return round(sum(outcomes) / max(1, sum(asked.group == group for asked, _ in given)), 4)
+
+    groups = dict.fromkeys(asked.group for asked in questions)
+    right = {g: share(g, [asked.group == g and intent in asked.intents for asked, intent in given]) for g in groups}
+    turned_away = share("shop", [asked.group == "shop" and intent == "out_of_scope" for asked, intent in given])
+    return {"questions": len(questions), **right, "shop_out_of_scope": turned_away}
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is asked: dev examples by origin, questions of scope, and behaviour cases where they are at hand."""
@@ -269,21 +369,22 @@ async def model_plans(settings: Settings, questions: Sequence[Question]) -> tupl
 def asked_questions(data: Path, cases: Path | None = None, sample: int | None = None) -> Asked:
     """Read the dev rows, at most `sample` of an origin, and the behaviour cases where the file is there."""
     cases = cases or data.parent / "behaviour" / "cases.jsonl"
-    every = {"behaviour": cases, **OWN_CASES} if cases.is_file() else {}  # whose program judges all
-    read = {name: read_cases(path) for name, path in every.items()}
+    read: dict[str, list[Case]] = {}
+    if cases.is_file():  # whose program judges all
+        read = {"behaviour": read_cases(cases)} | {f"{name}_cases": each for name, each in written_cases().items()}
     return Asked(dev_questions(data, sample), read_scope_questions(), read, cases)
 
 
 async def evaluate(asked: Asked, model_dir: Path) -> dict[str, Any]:
-    """Plan the questions with the model and with the rules; return the figure."""
+    """Plan the questions with the model and with the reader; return the figure."""
     settings, questions = Settings(model_dir=model_dir), asked.questions()
-    vocabulary = settings_vocabulary(settings)
+    vocabulary, reader = settings_vocabulary(settings), settings_reader(settings)
     model_id, plans = await model_plans(settings, questions)
     return {
         "command": "make eval",
         "machine": describe_machine(),
         "model": {"id": model_id, **asked.scores(plans)},
-        "rules": asked.scores([plan_by_rule(Conversation(question), vocabulary) for question in questions]),
+        "reader": asked.scores([read_plan(PlanTask(question, vocabulary, reader=reader)) for question in questions]),
     }
 
 
@@ -300,8 +401,7 @@ def main() -> None:
     arguments = parser.parse_args()
     asked = asked_questions(arguments.data, arguments.cases, arguments.sample)
     figure = asyncio.run(evaluate(asked, arguments.model))
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    write_figure(arguments.output, figure)
     print(json.dumps(figure) if arguments.json else json.dumps(figure["model"], indent=1))
 
 

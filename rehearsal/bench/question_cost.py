@@ -1,7 +1,7 @@
-"""`make bench-costs`: what the dearest question costs outside the model, into docs/figures/question_cost.json.
+"""`peakplan bench costs`: what the dearest question costs outside the model, into docs/figures/question_cost.json.
 
-Two budgets, which tests and SECURITY.md take from here: of the rules (reading a question, and planning it by rule or
-completing what a model wrote), and of the whole gateway from the body to the answer. Asked are questions made by hand,
+Two budgets, which tests and SECURITY.md take from here: of planning (by the reader, or completing what a model wrote),
+and of the whole gateway from the body to the answer. Asked are questions made by hand,
 those that the fuzzer kept, and those that a seeded search for the most milliseconds comes upon. Time is the thread's
 own on the processor, the least of several runs. Operations of the interpreter no load changes, but a pattern's search
 counts as one: so there are both.
@@ -18,28 +18,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rehearsal.bench.figure_file import write_machine
-from rehearsal.bench.machine import describe_machine, processor_name
-from rehearsal.bench.operations import operations
+from rehearsal.bench.machine import describe_machine, operations, processor_name, write_machine
 from service.api.app import create_app, wire
 from service.api.models import MAX_HISTORY, MAX_TEXT_CHARACTERS, PlanRequest
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.gateway.pool import ReplicaPool
 from service.planner.completion import plan_from_text
-from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.fallback.reading.readers import use_shop
+from service.planner.planner import read_plan
 from service.planner.prompt import PlanTask
 from service.planner.question import MAX_HISTORY_TOKENS, Question
+from service.planner.reader.reading import Reader
+from service.planner.spelling import use_shop
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL
 
 FIGURE = Path("docs/figures/question_cost.json")
 CORPUS = Path("tests/fuzz/corpus.jsonl")
-OPERATIONS = 750_000  # of the interpreter, the most that the rules may take for a question
+OPERATIONS = 750_000  # of the interpreter, the most that planning may take for a question
 OPERATIONS_OF_WEIGHT = OPERATIONS // 4  # for each that a question weighs of its caller's rate
-RULES_MS = 5.0
+READING_MS = 5.0
 GATEWAY_MS = 10.0
-# Words of which each is many tokens, a phrase, a misspelling, or what a pattern of the rules tries long and in vain.
+# Words of which each is many tokens, a phrase, a misspelling, or what a pattern tries long and in vain.
 PIECES = (
     "$1 ", "$1", "1-", "$", "not a or b ", "under $1 ", "red, ", "without leather, ", "no x ", "cheap ", "a'b ", "- ",
     "xqzzvk ", "nike shoes and ", "red or blue ", "what about ", "any ", "five hundred and ", "between 5 and 10 ",
@@ -47,6 +47,7 @@ PIECES = (
     "or ", "is or ", "with a star ", "4 stars, ", "a against ", "are ok ", "which or ", "how does ", "das preis ",
 )  # fmt: skip
 _VOCABULARY = shipped_vocabulary()
+_READER = Reader.load(SHIPPED_MODEL)
 # The word of an intent about products whose sources are given: after it come the facets.
 _NAMED = next(each.word for each in _VOCABULARY.intents.values() if each.products and each.sources is not None)
 _RUNS = 5
@@ -108,11 +109,11 @@ def misspelt(seed: int) -> str:
     return " ".join("".join(rng.choice("aeiorstlnmpdc") for _ in range(rng.randrange(6, 11))) for _ in range(80))
 
 
-def rules(asked: Asked) -> Callable[[], None]:
-    """Return the work of reading a question and planning it by rule."""
+def reading(asked: Asked) -> Callable[[], None]:
+    """Return the work of the reader, and of the plan that it makes."""
 
     def work() -> None:
-        plan_by_rule(PlanTask(asked.question, _VOCABULARY).conversation, _VOCABULARY)
+        read_plan(PlanTask(asked.question, _VOCABULARY, reader=_READER))
 
     return work
 
@@ -214,9 +215,9 @@ def milliseconds(work: Callable[[], object], runs: int) -> float:
     return min(times) * 1000
 
 
-def rules_ms(asked: Asked, runs: int = _RUNS) -> float:
-    """Return the milliseconds of the dearer of the two ways of the rules."""
-    return max(milliseconds(work(asked), runs) for work in (rules, completing))
+def reading_ms(asked: Asked, runs: int = _RUNS) -> float:
+    """Return the milliseconds of the dearer of reading and completing."""
+    return max(milliseconds(work(asked), runs) for work in (reading, completing))
 
 
 def by_hand() -> Iterator[Asked]:
@@ -247,7 +248,7 @@ def search(seconds: float, seed: int) -> Iterator[Asked]:
             while len(side) > 1 and rng.random() < 0.5:
                 side.pop(rng.randrange(len(side)))
         asked = Asked.of(*sides)
-        if (cost := rules_ms(asked, _SEARCH_RUNS)) > most:
+        if (cost := reading_ms(asked, _SEARCH_RUNS)) > most:
             most, best = cost, sides
             yield asked
 
@@ -262,30 +263,30 @@ def main() -> int:
     asked = list(dict.fromkeys((*by_hand(), *search(arguments.seconds, arguments.seed))))
     gateway = Gateway()
     for each in asked:  # the first time reads lists
-        rules(each)()
+        reading(each)()
         completing(each)()
-    rules_times = {each: rules_ms(each) for each in asked}
+    reading_times = {each: reading_ms(each) for each in asked}
     gateway_times = {each: min(gateway.answer(each) for _ in range(_RUNS)) for each in asked}
     # A busy machine is slow at random: the dearest get more tries.
-    for each in sorted(asked, key=rules_times.__getitem__)[-_DEAREST:]:
-        rules_times[each] = min(rules_times[each], rules_ms(each, _MORE_RUNS))
+    for each in sorted(asked, key=reading_times.__getitem__)[-_DEAREST:]:
+        reading_times[each] = min(reading_times[each], reading_ms(each, _MORE_RUNS))
     for each in sorted(asked, key=gateway_times.__getitem__)[-_DEAREST:]:
         gateway_times[each] = min(gateway_times[each], *(gateway.answer(each) for _ in range(_MORE_RUNS)))
     gateway.close()
-    worst_rules, worst_gateway = (max(times, key=times.__getitem__) for times in (rules_times, gateway_times))
-    most_operations = max(_operations(work(each)) for each in asked for work in (rules, completing))
+    worst_reading, worst_gateway = (max(times, key=times.__getitem__) for times in (reading_times, gateway_times))
+    most_operations = max(_operations(work(each)) for each in asked for work in (reading, completing))
     figure: dict[str, Any] = {
-        "rules": {"ms": round(rules_times[worst_rules], 2), "query": worst_rules.query[:40]},
+        "reading": {"ms": round(reading_times[worst_reading], 2), "query": worst_reading.query[:40]},
         "gateway": {"ms": round(gateway_times[worst_gateway], 2), "query": worst_gateway.query[:40]},
         "operations": most_operations,
         "questions": len(asked),
-        "budget": {"rules_ms": RULES_MS, "gateway_ms": GATEWAY_MS, "operations": OPERATIONS},
-        "command": f"make bench-costs, {arguments.seconds:g} s of search, seed {arguments.seed}",
+        "budget": {"reading_ms": READING_MS, "gateway_ms": GATEWAY_MS, "operations": OPERATIONS},
+        "command": f"peakplan bench costs, {arguments.seconds:g} s of search, seed {arguments.seed}",
         "machine": describe_machine(),
     }
     write_machine(arguments.output, processor_name(), figure)
     print(json.dumps(figure, indent=1, ensure_ascii=False))
-    within = figure["rules"]["ms"] <= RULES_MS and figure["gateway"]["ms"] <= GATEWAY_MS
+    within = figure["reading"]["ms"] <= READING_MS and figure["gateway"]["ms"] <= GATEWAY_MS
     return 0 if within and most_operations <= OPERATIONS else 1
 
 

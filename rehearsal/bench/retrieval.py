@@ -1,20 +1,20 @@
-"""What a search finds with the plan, and with the raw words: `make bench-retrieval` writes docs/figures/retrieval.json.
+"""What a search finds with the plan, and with the raw words: docs/figures/retrieval.json.
+
+`peakplan bench retrieval` writes it.
 
 200 questions of our own over the sample catalogue (retrieval_questions.jsonl), half to tune on (dev), half not (test).
 Which products are right is a rule over the product alone, not over what a search found (`is_right`).
 Both ways search the same SQLite FTS5 index with the same BM25 weights, raw words by any of them. Definitions:
-  recall@10   right products among the first ten, of all right ones or of ten, whichever is less
+  recall@10   right products among the first ten, divided by the lesser of all right ones and ten
   nDCG@10     binary gains, against the best order possible
   difference  plan minus raw words, with the 95% interval of a paired bootstrap over questions
 """
 
 import argparse
-import asyncio
 import hashlib
 import json
 import math
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +22,13 @@ from typing import Any
 
 from peakplan_client import catalogue
 from peakplan_client.catalogue import Product
-from peakplan_client.client import AsyncClient
-from peakplan_client.errors import PlannerError
 from peakplan_client.shop import Shop
 
 from peakplan.shop.intervals import interval
-from peakplan.shop.planning import plans_by_model, plans_by_rule
-from rehearsal.bench.machine import describe_machine
+from peakplan.shop.planning import plans_by_model, plans_by_reader
+from rehearsal.bench.machine import describe_machine, write_figure
 from service.engines.protocol import EngineError
 from service.planner.question import Question
-from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 
 FIGURE = Path("docs/figures/retrieval.json")
@@ -165,45 +162,27 @@ def _figures(rows: Sequence[_Scores]) -> dict[str, Any]:
 def plans_of_model(questions: Sequence[str], model_dir: Path) -> tuple[str, Plans]:
     """Return the model's id and its plans, from the replicas of the service. Raises EngineError."""
     made = plans_by_model([Question.parse(question) for question in questions], model_dir)
-    if made.by_rule:
-        raise EngineError(f"the model ended no plan for {made.by_rule} questions")
+    if made.by_reader:
+        raise EngineError(f"the model ended no plan for {made.by_reader} questions")
     return made.model_id, [plan.model_dump() for plan in made.plans[0]]
 
 
-async def plans_of_service(questions: Sequence[str], url: str) -> Plans:
-    """Return the plans of a service that runs. Raises PlannerError; a plan by rule is none of the model's."""
-    plans = []
-    async with AsyncClient(url, deadline_ms=2000, timeout=10) as client:
-        for question in questions:
-            answer = await client.plan(question)
-            if answer.degraded:
-                raise PlannerError(f"{url} planned {question!r} by rule ({answer.reason}): ask it when it is idle")
-            plans.append(answer.plan.model_dump())
-    return plans
-
-
-def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the whole figure: the model's plans and the rules', beside the raw words."""
-    file = arguments.catalogue
-    products = list(catalogue.read(file))
-    cases = all_cases(products)
-    shop = Shop.open(arguments.cache, file)
+def measure(model: Path) -> dict[str, Any]:
+    """Return the whole figure: the model's plans and the reader's, beside the raw words."""
+    settings = Settings()
+    cases = all_cases(list(catalogue.read(catalogue.PRODUCTS)))
+    shop = Shop.open(settings.cache_dir, catalogue.PRODUCTS)
     questions = [case.query for case in cases]
-    asked = {"count": len(cases), "sha256": questions_hash()}
-    command = "python -m rehearsal.bench.retrieval --rules-alone" if arguments.rules_alone else "make bench-retrieval"
-    figure: dict[str, Any] = {"command": command, "machine": describe_machine(), "questions": asked}
-    if not arguments.rules_alone:
-        if arguments.url:
-            model_id, plans = arguments.url, asyncio.run(plans_of_service(questions, arguments.url))
-        else:
-            model_id, plans = plans_of_model(questions, arguments.model)
-        figure["model"] = {"id": model_id, **compare(cases, plans, shop)}
-    vocabulary = Vocabulary.load(arguments.model)
-    rules = [plan.model_dump() for plan in plans_by_rule(map(Question.parse, questions), vocabulary)]
-    figure["rules"] = compare(cases, rules, shop)
-    if not arguments.rules_alone:
-        figure["model_over_rules"] = more_than(cases, plans, rules, shop)
-    return figure
+    model_id, plans = plans_of_model(questions, model)
+    read = [plan.model_dump() for plan in plans_by_reader(map(Question.parse, questions), model)]
+    return {
+        "command": "peakplan bench retrieval",
+        "machine": describe_machine(),
+        "questions": {"count": len(cases), "sha256": questions_hash()},
+        "model": {"id": model_id, **compare(cases, plans, shop)},
+        "reader": compare(cases, read, shop),
+        "model_over_reader": more_than(cases, plans, read, shop),
+    }
 
 
 def more_than(cases: Sequence[Case], plans: Plans, others: Plans, shop: Shop) -> dict[str, Any]:
@@ -227,17 +206,11 @@ def _ndcg_of(plan: dict[str, Any], case: Case, shop: Shop) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Settings().model_dir, help="model folder")
-    parser.add_argument("--url", help="a service that runs, instead of replicas of its own")
-    parser.add_argument("--rules-alone", action="store_true", help="plans by rule alone: no model is loaded")
-    parser.add_argument("--catalogue", type=Path, default=catalogue.PRODUCTS)
-    parser.add_argument("--cache", type=Path, default=Settings().cache_dir)
     parser.add_argument("--output", type=Path, default=FIGURE)
     arguments = parser.parse_args()
-    figure = measure(arguments)
-    text = json.dumps(figure, indent=1) + "\n"
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
+    figure = measure(arguments.model)
+    write_figure(arguments.output, figure)
+    print(json.dumps(figure, indent=1))
 
 
 if __name__ == "__main__":

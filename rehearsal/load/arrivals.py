@@ -4,7 +4,10 @@ Nothing that the service does can delay the next request, which makes the load o
 """
 
 import csv
+import gzip
+import io
 import random
+import zlib
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
 from pathlib import Path
@@ -13,7 +16,7 @@ COLUMNS = ("second", "requests")
 
 
 class CurveError(ValueError):
-    """Raised for a file of recorded arrivals that cannot be read; says where."""
+    """Raised for a file of recorded arrivals that cannot be used; names the file, the line and what is wrong there."""
 
 
 def constant(rate: float, seconds: float) -> list[float]:
@@ -34,13 +37,13 @@ def recorded(path: Path, rate: float, seconds: float, seed: int = 1) -> list[flo
     The file is CSV with the columns second,requests: how many came in from that second on. Within a second, and after
     scaling, arrivals are Poisson. A result of this program records such a curve. Raises CurveError.
     """
-    curve = _read(path)
-    span, mean = curve[-1][0] + 1 - curve[0][0], sum(count for _, count in curve) / (curve[-1][0] + 1 - curve[0][0])
-    factor = seconds / span
+    moments, counts = read_rows(path)
+    span = moments[-1] + 1 - moments[0]
+    factor, mean = seconds / span, sum(counts) / span
     rng = random.Random(seed)
     arrivals: list[float] = []
-    for second, count in curve:
-        start, wanted = (second - curve[0][0]) * factor, rate * count / mean
+    for second, count in zip(moments, counts, strict=True):
+        start, wanted = (second - moments[0]) * factor, rate * count / mean
         at = start + (rng.expovariate(wanted) if wanted else factor)
         while at < start + factor:
             arrivals.append(at)
@@ -59,17 +62,31 @@ def write_curve(path: Path, arrivals: Sequence[float]) -> None:
         writer.writerows(enumerate(counts))
 
 
-def _read(path: Path) -> list[tuple[int, float]]:
+def read_rows(path: Path) -> tuple[list[int], list[float]]:
+    """Return the seconds and the counts of a CSV file of arrivals, gzipped or not. Raises CurveError."""
+    seconds, counts = list[int](), list[float]()
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) != COLUMNS:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with io.StringIO(content.decode(), newline="") as file:
+            reader = csv.reader(file)
+            if tuple(next(reader, ())) != COLUMNS:
                 raise CurveError(f"{path}: the first line must be {','.join(COLUMNS)}")
-            curve = [(int(row["second"]), float(row["requests"])) for row in reader]
-    except (OSError, UnicodeDecodeError, TypeError) as error:
-        raise CurveError(f"{path}: {error}") from error
-    except ValueError as error:
-        raise error if isinstance(error, CurveError) else CurveError(f"{path}: {error}") from error
-    if not curve or sum(count for _, count in curve) <= 0 or any(count < 0 for _, count in curve):
+            for line, row in enumerate(reader, start=2):
+                second, count = _row(path, line, row)
+                seconds.append(second)
+                counts.append(count)
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
+        raise CurveError(f"{path}: cannot be read: {error}") from error
+    if not sum(counts):
         raise CurveError(f"{path}: holds no arrivals")
-    return sorted(curve)
+    return seconds, counts
+
+
+def _row(path: Path, line: int, row: list[str]) -> tuple[int, float]:
+    try:
+        second, count = int(row[0]), float(row[1])
+    except (ValueError, IndexError):
+        raise CurveError(f"{path}: line {line} is not second,requests: {','.join(row)!r}") from None
+    if not 0 <= count < 1e12:
+        raise CurveError(f"{path}: line {line}: {row[1]} requests; a count is 0 or more")
+    return second, count

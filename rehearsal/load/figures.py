@@ -1,4 +1,4 @@
-"""`make load-figures`: measure the service under load and write docs/figures/serving.json.
+"""`peakplan bench load`: measure the service under load and write docs/figures/serving.json.
 
 Every part starts its own service, so that none inherits another's caches. `--scale 0.05` is a trial run: the same parts
 in a twentieth of the time.
@@ -17,14 +17,14 @@ from typing import Any
 
 import uvloop
 
-from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.machine import describe_machine, write_figure
 from rehearsal.bench.questions import DATA
+from rehearsal.client import Sample, Shot
 from rehearsal.load import arrivals, mix
 from rehearsal.load.__main__ import run
-from rehearsal.load.client import Sample, Shot
 from rehearsal.load.probes import closed_loop, harmed, in_turns, warm_up
 from rehearsal.load.result import latency_summary, shown, summarise
-from rehearsal.load.server import Server, ServerError, serving
+from rehearsal.server import Server, ServerError, serving
 from service.planner.prompt import render_prompt
 
 FIGURE = Path("docs/figures/serving.json")
@@ -208,7 +208,7 @@ def main() -> int:
     campaign = Campaign(options.module, options.scale, options.data)
     parts: dict[str, Callable[[], dict[str, Any]]] = {name: getattr(campaign, f"{name}_part") for name in PARTS}
     figure: dict[str, Any] = {
-        "command": "make load-figures",
+        "command": "peakplan bench load",
         "machine": describe_machine(),
         "module": options.module,
         "scale": options.scale,
@@ -223,7 +223,7 @@ def main() -> int:
     except ServerError as error:
         print(f"no figure: {error}", file=sys.stderr)
         return 1
-    options.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    write_figure(options.output, figure)
     print(f"written: {options.output}")
     return 0
 

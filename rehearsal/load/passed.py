@@ -1,4 +1,4 @@
-"""`make load CASES="FILE..."`: how many plans pass, not only how many are made, at 1 to 10 times the capacity.
+"""`peakplan bench passed FILE...`: how many plans pass, not only how many are made, at 1 to 10 times the capacity.
 
 Behaviour cases are replayed at two services in turns, one that lets chance decide who gets the model (routing off) and
 one that goes by worth, with the same questions at the same moments. Every answer is scored by its case's assertions.
@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from rehearsal.bench.machine import describe_machine
-from rehearsal.bench.serving_tables import render_passed
+from rehearsal.bench.machine import describe_machine, write_figure
+from rehearsal.bench.quality import Case, Holds, checker, read_cases
+from rehearsal.bench.tables import render
+from rehearsal.client import Sample, Shot
 from rehearsal.load import arrivals, mix
 from rehearsal.load.__main__ import run
-from rehearsal.load.client import Sample, Shot
 from rehearsal.load.probes import closed_loop, warm_up
 from rehearsal.load.result import ALLOWANCE, shown
-from rehearsal.load.server import Server, ServerError, serving
-from training.data.cases import Case, Holds, checker, read_cases
+from rehearsal.server import Server, ServerError, serving
 
 FIGURE = Path("docs/figures/passed.json")
 CHECK = Path("../shared/behaviour/check.py")
@@ -84,7 +84,7 @@ class Answers:
 def main() -> int:
     """Return 0 once the figure is written."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", type=Path, nargs="+", help="files of cases")
+    parser.add_argument("cases", nargs="+", help="files of cases, or sets of rehearsal/bench/cases/written.jsonl")
     parser.add_argument("--check", type=Path, default=CHECK, help="the program that says what assertions mean")
     parser.add_argument("--times", type=float, nargs="+", default=TIMES_CAPACITY, help="loads, in capacities")
     parser.add_argument("--turns", type=int, default=4, help="of each service at each load")
@@ -94,14 +94,14 @@ def main() -> int:
     given = parser.parse_args()
     try:
         holds = checker(given.check)
-        cases = [case for path in given.cases for case in read_cases(path)]
+        cases = [case for name in given.cases for case in read_cases(name)]
         figure = measure(cases, holds, given.times, given.turns, given.seconds, given.module)
     except (FileNotFoundError, ServerError) as error:
         print(f"no figure: {error}", file=sys.stderr)
         return 1
-    figure["sets"] = [path.name for path in given.cases]
-    given.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-    print(render_passed(figure))
+    figure["sets"] = [Path(name).name for name in given.cases]
+    write_figure(given.output, figure)
+    print(render("passed", figure))
     return 0
 
 
@@ -127,7 +127,7 @@ def measure(
                     answers[arm].seconds += seconds
             loads.append({"times": load, **{arm: each.summary for arm, each in answers.items()}, **_beside(answers)})
     return {
-        "command": 'make load CASES="FILE..."',
+        "command": "peakplan bench passed FILE...",
         "machine": describe_machine(),
         "cases": len(cases),
         "capacity": round(capacity, 2),

@@ -6,10 +6,10 @@ import signal
 import time
 from collections.abc import Sequence
 
+from rehearsal.client import Caller, LoadGenerator, Sample, Shot
 from rehearsal.load import mix
-from rehearsal.load.client import Caller, LoadGenerator, Sample, Shot
 from rehearsal.load.result import shown
-from rehearsal.load.server import Server
+from rehearsal.server import Server
 from service.api.app import replica_engine, settings_source, settings_vocabulary
 from service.planner.planner import Planner
 from service.planner.question import Question

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.load.client import Sample
+from rehearsal.client import Sample
 
 ALLOWANCE = 0.05  # after its deadline, within which every request must be answered
 SHED = "shed"
@@ -23,7 +23,7 @@ class Shown:
     deadline: float
     source: str
     model_seconds: float | None = None
-    reason: str | None = None  # why the plan was made by rules
+    reason: str | None = None  # why the plan is the reader's
     queue_seconds: float | None = None  # waiting for a replica
 
     @property

@@ -1,12 +1,11 @@
 """`make siege`: attack a service on loopback from all sides, seeded and bounded; write docs/figures/siege.json.
 
 Its parts: schemathesis; 500 fresh connections a second; every attack at once, while replicas are killed and stopped,
-and the model is reloaded; what others notice of callers whose questions cost most, and of the same callers where they
-attack a server that does nothing as often (`control.py`); what eight callers notice of eight hostile ones through what
-all share (`crossfire.py`); SIGTERM during the attacks. A process of its own asks for the
-service's health all the while, each time on a fresh connection, because this program's own loop would delay it. The
-attackers yield a core to the service, as they would not be on its machine: at its own priority they would measure how
-the kernel shares two cores among four.
+and the model is reloaded; what others notice of callers whose questions cost most, and of the same callers at a server
+that does nothing; what eight callers notice of eight hostile ones (`crossfire.py`); SIGTERM during the attacks. A
+process of its own asks for the service's health, because this program's own loop would delay it. The attackers yield a
+core to the service, as they would not be on its machine: at its own priority they would measure how the kernel shares
+two cores among four.
 """
 
 import argparse
@@ -27,18 +26,15 @@ from typing import Any
 
 import uvloop
 
-from rehearsal.bench.machine import describe_machine, processor_time
+from rehearsal.bench.machine import describe_machine, processor_time, write_figure
 from rehearsal.bench.questions import own_questions
-from rehearsal.load.server import Server, serving
-from rehearsal.siege import bystanders, crossfire, fresh, stopping
-from rehearsal.siege.attacks import Attack, Tally
-from rehearsal.siege.control import control_server
-from rehearsal.siege.costly import ATTACKS
-from rehearsal.siege.health import MOST_SECONDS, watch_health
+from rehearsal.server import Server, serving
+from rehearsal.siege import bystanders, crossfire, probes
+from rehearsal.siege.attacks import ATTACKS, Attack, Tally
 
 FIGURE = Path("docs/figures/siege.json")
 _STOLEN = 0.02  # of the machine's time: with more its hypervisor is what was measured
-_HEALTH_MS = 1000 * MOST_SECONDS
+_HEALTH_MS = 1000 * probes.MOST_SECONDS
 _GROWTH = 1.05  # of the gateway's memory, from a quarter of the storm on
 _FAULT_PAUSE = 5.0
 _EACH_SECONDS = 300.0  # a siege as long as this has stops and bystanders of each attack alone, too
@@ -77,15 +73,15 @@ class Siege:
         """Return the results of all parts."""
         end = time.monotonic() + self._seconds
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
-        watch = multiprocessing.get_context("spawn").Process(target=watch_health, args=(self._port, theirs))
+        watch = multiprocessing.get_context("spawn").Process(target=probes.watch_health, args=(self._port, theirs))
         watch.start()
         os.nice(_NICENESS)
         schema = self._schemathesis()
         fresh_seconds = min(self._seconds / 6, _LONGEST_FRESH)
-        opened = uvloop.run(fresh.fresh_connections(self._port, fresh_seconds, self._seed))
+        opened = uvloop.run(probes.fresh_connections(self._port, fresh_seconds, self._seed))
         if self._has_control:
-            with control_server() as port:
-                opened["control"] = uvloop.run(fresh.fresh_connections(port, fresh_seconds / 4, self._seed))
+            with bystanders.control_server() as port:
+                opened["control"] = uvloop.run(probes.fresh_connections(port, fresh_seconds / 4, self._seed))
         tallies = uvloop.run(self._storm(max(self._seconds / 2, end - time.monotonic())))
         lost = self._lost_for_good()
         ours.send("end")
@@ -197,22 +193,14 @@ def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> li
         found.append(f"plans and outcomes take {outcome_bytes} bytes")
     if not shared and result["stolen_share"] > _STOLEN:
         found.append(f"void: the hypervisor gave {result['stolen_share']:.0%} of this machine's time to others")
-    found += bystanders.given_way(result["bystanders"], shared=shared) + stopping.given_way(result["stops"])
+    found += bystanders.given_way(result["bystanders"], shared=shared) + bystanders.stops_given_way(result["stops"])
     found += crossfire.given_way(result["crossfire"], shared=shared)
     if not shared:
         found += [f"{path}: {asked['worst_ms']} ms" for path, asked in health.items() if asked["worst_ms"] > _HEALTH_MS]
-        found += fresh.given_way(result["fresh"])
+        found += probes.fresh_given_way(result["fresh"])
     if not shared and memory["end"] > memory["settled"] * _GROWTH:
         found.append(f"memory went from {memory['settled']} to {memory['end']} MiB")
     return found
-
-
-def _crossfire_alone(module: str, seconds: float, *, shared: bool) -> int:
-    """Tell what eight honest callers notice of eight hostile ones, who are there for half of the time."""
-    rounds = crossfire.run(_ENVIRONMENT, module, seconds)
-    found = crossfire.given_way(rounds, shared=shared)
-    print(json.dumps({"crossfire": rounds, "given_way": found}, indent=1))
-    return 1 if found else 0
 
 
 def main() -> int:
@@ -223,10 +211,7 @@ def main() -> int:
     parser.add_argument("--module", default="service", help="what is besieged: a module that serves")
     parser.add_argument("--output", type=Path, default=FIGURE)
     parser.add_argument("--shared", action="store_true", help="others use this machine: judge counts alone")
-    parser.add_argument("--crossfire", action="store_true", help="only that part, told and not written")
     arguments = parser.parse_args()
-    if arguments.crossfire:
-        return _crossfire_alone(arguments.module, arguments.seconds, shared=arguments.shared)
     stolen, ticks = processor_time()
     is_long = arguments.seconds >= _EACH_SECONDS
     with tempfile.TemporaryDirectory() as kept:
@@ -241,7 +226,7 @@ def main() -> int:
             if is_long and not arguments.shared:
                 result["bystanders"]["each"] = others.beside_each(arguments.seconds)
         result["crossfire"] = crossfire.run(_ENVIRONMENT, arguments.module, arguments.seconds)
-        result["stops"] = stopping.stop_during_attacks(environment, arguments.module, each=is_long)
+        result["stops"] = bystanders.stop_during_attacks(environment, arguments.module, each=is_long)
     stolen, ticks = (after - before for after, before in zip(processor_time(), (stolen, ticks), strict=True))
     result |= {
         "stolen_share": round(stolen / max(ticks, 1), 4),
@@ -252,7 +237,7 @@ def main() -> int:
         "machine": describe_machine(),
     }
     result["given_way"] = given_way(result, outcome_bytes, shared=arguments.shared)
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_figure(arguments.output, result)
     print(json.dumps(result, indent=1))
     return 1 if result["given_way"] else 0
 

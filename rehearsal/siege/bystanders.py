@@ -1,4 +1,4 @@
-"""What others notice of callers whose questions cost most: their latency, and who plans for them, with and without.
+"""What others notice of callers whose questions cost most, with and without them; and a SIGTERM during each attack.
 
 The callers have a process of their own, as on a machine of their own, but for the cores, and each an address of its
 own: to the service they are four clients, and the others are one more. Turns without and with them alternate, so that
@@ -11,24 +11,26 @@ import contextlib
 import multiprocessing
 import os
 import random
+import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import uvloop
 
+from rehearsal.client import Sample, Shot
 from rehearsal.load import arrivals, mix
 from rehearsal.load.__main__ import run
-from rehearsal.load.client import Sample, Shot
 from rehearsal.load.result import shown
-from rehearsal.load.server import Server
-from rehearsal.siege.attacks import SOURCE, Attack, Tally
-from rehearsal.siege.control import control_server
-from rehearsal.siege.costly import ATTACKS, costly_words
+from rehearsal.server import Server, serving
+from rehearsal.siege.attacks import ATTACKS, SOURCE, Attack, Tally, costly_words
 from service.planner.question import Question
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
@@ -47,6 +49,54 @@ _BEGIN_SECONDS = 120.0
 _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 _LEAST_RATE = 0.1  # attacks a second of a control
+_BACKLOG = 2048  # of the control's server, as uvicorn's
+_START_SECONDS = 60.0
+_BODY = b'{"status": "alive"}'
+_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+_STOP_CALLERS = 8
+_ATTACKED_SECONDS = 2.0  # before a service is stopped
+_STOPPING_SECONDS = 2.0  # for processes to end, once requests have had their time
+
+
+class _AnswersAll(asyncio.Protocol):
+    """Answers each head that has come, or anything that comes alone, and does nothing else."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(_ANSWER * max(data.count(b"\r\n\r\n"), 1))
+
+
+@contextlib.contextmanager
+def control_server() -> Iterator[int]:
+    """Run a server that does nothing in a process of its own, and yield its port.
+
+    Attackers beside a service take part of its processors. The same attackers at the same rate against this server
+    take the same part, and nothing of the service: what is slower then is the machine's doing.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve_control, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        if not ours.poll(_START_SECONDS):
+            raise TimeoutError(f"the control's server did not start within {_START_SECONDS:g} s")
+        yield int(ours.recv())
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve_control(told: Connection) -> None:
+    """Serve for ever, and tell the port first."""
+
+    async def answer_all() -> None:
+        server = await asyncio.get_running_loop().create_server(_AnswersAll, "127.0.0.1", 0, backlog=_BACKLOG)
+        told.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    uvloop.run(answer_all())
 
 
 class NoAttackError(Exception):
@@ -228,7 +278,7 @@ def given_way(found: dict[str, Any], *, shared: bool) -> list[str]:
     if beside["p99_ms"] > MOST_TIMES * alone["p99_ms"]:
         lost.append(f"bystanders' p99 went from {alone['p99_ms']} to {beside['p99_ms']} ms")
     if beside["by_rule"] > alone["by_rule"]:
-        lost.append(f"bystanders' plans by rule went from {alone['by_rule']} to {beside['by_rule']}")
+        lost.append(f"bystanders' plans by the reader went from {alone['by_rule']} to {beside['by_rule']}")
     return lost
 
 
@@ -239,10 +289,10 @@ def _shot(when: float, question: Question, rng: random.Random) -> Shot:
 
 
 def told(samples: Sequence[Sample]) -> dict[str, Any]:
-    """Return latencies in milliseconds, and how many plans came by rule or not at all.
+    """Return latencies in milliseconds, and how many plans came by the reader or not at all.
 
-    By rule are those that the model could not make. What rules plan by choice, because the model would hardly plan it
-    better (docs/settings.md, routing), nobody has lost.
+    By the reader are those that the model could not make. What it plans by choice, because the model would hardly
+    plan it better (docs/settings.md, routing), nobody has lost.
     """
     milliseconds = [1000 * sample.latency for sample in samples]
     sources = [shown(sample).source for sample in samples if sample.status == 200]
@@ -254,3 +304,42 @@ def told(samples: Sequence[Sample]) -> dict[str, Any]:
         "by_choice": sources.count("rules"),
         "unanswered": len(samples) - len(sources),
     }
+
+
+def most_seconds() -> float:
+    """Return how long it may take: what the settings promise, drain and requests in flight."""
+    settings = Settings()
+    return settings.drain_seconds + settings.shutdown_seconds + _STOPPING_SECONDS
+
+
+def stop_during_attacks(environment: Mapping[str, object], module: str, *, each: bool) -> dict[str, Any]:
+    """Return the seconds and the exit code of a stop during all attacks at once and, if wanted, during each alone."""
+    attacks: dict[str, Attack] = {EVERYTHING: any_attack}
+    if each:
+        attacks |= {name: attack for name, (attack, _) in ATTACKS.items()}
+    return {name: _stop(environment, module, attack, name == EVERYTHING) for name, attack in attacks.items()}
+
+
+def stops_given_way(stops: Mapping[str, Any]) -> list[str]:
+    """Return which stops took too long, or ended in another way than orderly."""
+    most = most_seconds()
+    return [
+        f"a stop during {name}: {stop['seconds']} s, exit code {stop['exit_code']}"
+        for name, stop in stops.items()
+        if stop["exit_code"] != 0 or stop["seconds"] > most
+    ]
+
+
+def _stop(environment: Mapping[str, object], module: str, attack: Attack, is_everything: bool) -> dict[str, Any]:
+    pace = Pace(MANY_CALLERS if is_everything else _STOP_CALLERS, until_answered=False)
+    with serving({**environment, "PEAKPLAN_REPLICAS": 1}, module) as server:
+        port = int(server.url.rpartition(":")[2])
+        with attacked(port, attack, 1, pace):
+            time.sleep(_ATTACKED_SECONDS)
+            started = time.monotonic()
+            try:
+                code: int | None = server.stop()
+            except subprocess.TimeoutExpired:  # `serving` kills it
+                code = None
+            taken = time.monotonic() - started
+    return {"seconds": round(taken, 2), "exit_code": code}

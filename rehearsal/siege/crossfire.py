@@ -19,9 +19,8 @@ from typing import Any
 
 import httpx
 
-from rehearsal.load.server import serving
-from service.planner.shop.folder import seal
-from service.planner.shop.lexicon import write_lexicon
+from rehearsal.server import serving
+from service.planner.shop.folder import seal, write_lexicon
 
 CALLERS = 8
 MOST_TIMES = 2.0  # the quiet p99

@@ -27,9 +27,9 @@ from rehearsal.stack.folder import (
     StackError,
     certify,
     free_network,
+    missing,
     write,
 )
-from rehearsal.stack.parts_here import MissingPartError, missing
 from rehearsal.stack.processes import StoppedError, running, trusting
 from rehearsal.stack.shop_database import PORT, ShopDatabase, why_none
 
@@ -63,7 +63,7 @@ def main() -> int:
             while not options.once and not stop.wait(_LOOK_SECONDS):
                 if ended := programs.ended():
                     raise StackError(f"{ended} ended: {programs.log_of(ended) or 'it said nothing'}")
-    except (StackError, MissingPartError) as error:
+    except StackError as error:
         print(f"no stack: {error}", file=sys.stderr)
         return 1
     except StoppedError:
@@ -75,7 +75,7 @@ def main() -> int:
 def _certificate(place: Path) -> int:
     try:
         certify(place, f"{COMPOSE_NETWORK}{BALANCER}")
-    except (StackError, MissingPartError) as error:
+    except StackError as error:
         print(f"no certificate: {error}", file=sys.stderr)
         return 1
     print(f"callers trust {place / 'authority.pem'}")
@@ -92,7 +92,7 @@ def make_folder(path: Path, shape: Shape, *, rules: str = "") -> Folder:
 def host_variables(*, recorded: bool, replicas: int = 1, times: float = 1.0) -> dict[str, str]:
     """Return the variables of every host."""
     variables = {"PEAKPLAN_REPLICAS": str(replicas), "PEAKPLAN_OVERSUBSCRIBE": "1", "PEAKPLAN_LOG_LEVEL": "warning"}
-    return variables | ({"STACK_TIMES": str(times)} if recorded else {})
+    return variables | ({"LIGHT_TIMES": str(times)} if recorded else {})
 
 
 def first_plan(folder: Folder) -> dict[str, object]:

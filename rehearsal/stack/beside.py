@@ -1,6 +1,7 @@
 """The same scenario in the twin: a stack's cells with the same load, hosts, times and faults, and the same alarms.
 
-The twin replays the requests that were sent, the warm-up's first, so that the shared caches know what is asked most. Of
+The twin replays the requests that were sent, the warm-up's first, so that the shared caches know what is asked most;
+those that it drew itself would differ by chance by 0.8 points of plans by the reader in a surge. Of
 the live run's answers it is told two latencies of the calm scenario, to which it is fitted, and of its machine how long
 threads waited for a processor: a few cores stand in for eight hosts. Each cell is simulated alone; where one is lost,
 the other gets its callers.
@@ -8,30 +9,33 @@ the other gets its callers.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import yaml
 
 from infra.fleet.settings import FLEETS, FleetSettings
+from rehearsal.cloudwatch import Value
+from rehearsal.light_host import RecordedTimes
 from rehearsal.load.mix import ZIPF
-from rehearsal.stack.folder import BURST, CELLS, RULES, Shape
-from rehearsal.stack.live import DEADLINE, TIMES, WARM_UP, Load
+from rehearsal.stack.folder import BURST, CELLS, PARTS, ROOT, RULES, Shape
+from rehearsal.stack.live import DEADLINE, TIMES, WARM_UP, Load, warm_up_load
 from rehearsal.stack.live import questions as asked_questions
-from rehearsal.stack.parts_here import ROOT
-from rehearsal.stack.replay import BOOT_SECONDS, replayed
 from rehearsal.stack.scenarios import ENDS, FAULT, Scenario
-from rehearsal.stack.twin_metrics import minutes, quantile, row
-from rehearsal.twin.alarms import states_of
+from rehearsal.twin.alarms import BEFORE, states_of
 from rehearsal.twin.cell import (
+    ANSWERED,
+    ASKED,
     BINS,
     BINS_PER_SECOND,
     BY_RULE,
     CACHED,
+    DEGRADED,
     FAILED,
     MODEL,
+    REPORTED_SHED,
     SHED,
     Cell,
     Constants,
@@ -40,17 +44,27 @@ from rehearsal.twin.cell import (
     routed,
 )
 from rehearsal.twin.cell import Load as CellLoad
-from rehearsal.twin.memories import Memories
+from rehearsal.twin.hosts import Memories
 from rehearsal.twin.work import measured, questions
+from service.api.routes import REPLY_SECONDS
+from service.gateway.admission import FIRST_EXPECTATION
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
+from service.planner.reader.reading import Reader
+from service.planner.vocabulary import shipped_vocabulary
+from service.settings.choices import SHIPPED_MODEL
 
 # A frozen host is out earlier, after three tries of PER_TRY unanswered. To callers, one that refuses is out at once:
 # Envoy asks another host in the same millisecond. The twin's balancer, which does not avoid the last one, would not.
 PER_TRY, EJECTED_SECONDS = 0.31, 0.1
-BALANCER = ROOT / "docs" / "figures" / "balancer.json"
+# What Envoy and TLS add to an answer: to half of them, at 100 requests a second on an idle machine of two Zen 5 cores.
+BALANCER_SECONDS = 0.0007
 _WARM_UP = 8  # generations of a gateway before its first request
 _STEPS = 4  # a second, after which what one host has planned is known to all
 _HALVINGS, _ROUNDS = 7, 2
 _MOST = {"overhead": 0.05, "occupied": 0.02}  # seconds
+BOOT_SECONDS = 10.0  # from a host's start until it is healthy: stated
+SEEN_SECONDS = 2.0  # until Envoy's checks have changed its mind: two of them, a second apart
 _SLOWER = 3.0  # as scenarios.py writes it into the slow host's file
 
 
@@ -153,18 +167,11 @@ def _flood(scenario: Scenario, outcomes: np.ndarray, latencies: np.ndarray, over
     answered = min(asked, round(scenario.limit * (ENDS - FAULT + BURST)))
     outcomes[CACHED] += answered
     latencies[round(overhead * BINS_PER_SECOND)] += answered
-    latencies[round(_balancer_seconds() * BINS_PER_SECOND)] += asked - answered
-
-
-def _balancer_seconds() -> float:
-    """Return what Envoy adds to an answer: half of them, one at a time, on an idle machine."""
-    found = json.loads(BALANCER.read_text(encoding="utf-8"))
-    through, past = (found[way]["latency_ms"]["p50"] for way in ("envoy", "gateway"))
-    return float(through - past) / 1000
+    latencies[round(BALANCER_SECONDS * BINS_PER_SECOND)] += asked - answered
 
 
 def alert_names() -> set[str]:
-    """Return what Prometheus may fire, but for the canary's, which a stack lacks; composed alarms' parts are not it."""
+    """Return alerts that Prometheus may fire, without the canary's (a stack has none) and composed alarms' parts."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
     names = {rule["alert"].removeprefix("Peakplan") for group in groups for rule in group["rules"] if "alert" in rule}
     return names - {"SyntheticPlans"}
@@ -187,7 +194,7 @@ def _course(scenario: Scenario, load: Load, shape: Shape, number: int, cell: Cel
         _advance(cell, memories, WARM_UP + second)
         now = _ended(cell, scenario)
         rows.append(row(cell, now - outcomes, shape.hosts, away, second, memories.shared))
-        if scenario.name == "cell-lost":  # Envoy counts a cell's callers, whoever answers them
+        if scenario.name == "cell-lost":  # Envoy counts a cell's callers, even those that another cell answers
             rows[-1]["RequestCount"] = load.rates[second] / len(CELLS)
         outcomes, latencies = now, latencies + cell.latencies
         _forget_counts(cell)
@@ -270,3 +277,122 @@ def _behave(
         memories.keep_own(rate, hosts, WARM_UP + FAULT)
     if scenario.name in ("cache-lost", "cache-partitioned") and ends:
         memories.come_back(empty=scenario.name == "cache-lost")
+
+
+def replayed(scenario: Scenario, load: Load, *, occupied: float, overhead: float) -> list[np.ndarray]:
+    """Return each cell's requests as `Load.replay` of rehearsal/twin/cell.py has them, the warm-up's first: [A, 6].
+
+    `occupied` are the seconds that handing a request over keeps a replica beyond its own time, `overhead` those that
+    balancer and gateway take of its deadline. Envoy draws each request's cell, and so does this.
+    """
+    rows = np.vstack([_rows(warm_up_load(load.rates[0], load.sets), 0.0), _rows(load, WARM_UP)])
+    rows[:, 1] += occupied
+    rows[:, 3] -= overhead
+    cells = np.random.default_rng(1).integers(len(CELLS), size=len(rows))
+    if scenario.name == "cell-lost":
+        since = rows[:, 0] - WARM_UP
+        cells[(since >= FAULT) & (since < ENDS + BOOT_SECONDS)] = 1
+    return [rows[cells == cell] for cell in range(len(CELLS))]
+
+
+def _rows(load: Load, begins: float) -> np.ndarray:
+    ranks = {question: rank for rank, question in enumerate(asked_questions(load.sets))}
+    rows = np.zeros((len(load.shots), 6))
+    for row, shot, question in zip(rows, load.shots, load.questions, strict=True):
+        seconds, length, worth = _asked(question)
+        row[:] = begins + shot.at, seconds, length, DEADLINE - REPLY_SECONDS, worth, ranks[question]
+    return rows
+
+
+@cache
+def _asked(question: str) -> tuple[float, float, float]:
+    """Return a question's service seconds, the characters of its prompt and what the model's plan of it is worth."""
+    task = PlanTask(Question.parse(question), shipped_vocabulary())
+    worth = _reader().read(task.question, task.vocabulary).worth
+    return _recorded().seconds(task.prompt), len(task.prompt), worth
+
+
+@cache
+def _reader() -> Reader:
+    return Reader.load(SHIPPED_MODEL)
+
+
+@cache
+def _recorded() -> RecordedTimes:
+    return RecordedTimes.read(times=TIMES)
+
+
+def quantile(latencies: np.ndarray, share: float) -> float:
+    """Return milliseconds as Prometheus estimates them from Envoy's buckets: linear within the bucket."""
+    edges = buckets()
+    bins = (np.arange(BINS) + 0.5) * 1000 / BINS_PER_SECOND
+    counts = np.histogram(bins, bins=[0.0, *edges, float("inf")], weights=latencies)[0]
+    cumulated = np.cumsum(counts)
+    wanted = share * cumulated[-1]
+    index = int(np.searchsorted(cumulated, wanted))
+    if not cumulated[-1] or index >= len(edges):
+        return edges[-1]
+    below = cumulated[index - 1] if index else 0.0
+    lower = edges[index - 1] if index else 0.0
+    return float(lower + (edges[index] - lower) * (wanted - below) / max(counts[index], 1e-9))
+
+
+def buckets() -> list[float]:
+    """Return the upper edges of Envoy's buckets in milliseconds."""
+    line = next(
+        line for line in (PARTS / "envoy.yaml").read_text(encoding="utf-8").splitlines() if "buckets: [" in line
+    )
+    return [float(edge) for edge in line.partition("[")[2].rstrip("] ").split(",")]
+
+
+def row(
+    cell: Cell, ended: np.ndarray, hosts: int, away: tuple[int, float, float], second: int, is_shared: bool
+) -> dict[str, float]:
+    """Return a second of a cell under the names of CloudWatch's metrics.
+
+    `ended` are its outcomes by kind, `away` how many of its hosts are away, and from when to when.
+    """
+    gone, begins, ends = away
+    unseen = gone if begins + SEEN_SECONDS <= second < ends else 0
+    down = gone if begins <= second < ends else 0
+    counts = cell.host_counts[:hosts].sum(axis=0)
+    means = np.array([cell.mean_seconds(host) or FIRST_EXPECTATION for host in range(hosts)])
+    return {
+        "SloGood": float(counts[ANSWERED]),
+        "SloBad": 0.0,
+        "Degraded": float(counts[DEGRADED]),
+        "Shed": float(counts[REPORTED_SHED]),
+        "Requests": float(counts[ANSWERED] + counts[REPORTED_SHED]),
+        "RequestCount": float(ended.sum()),
+        "HTTPCode_ELB_5XX_Count": float(ended[FAILED]),
+        "OfferedWork": float((cell.host_counts[:hosts, ASKED] * means).sum()),
+        "ReplicaSeconds": float(hosts - down),
+        "TargetResponseTime": quantile(cell.latencies, 0.99) / 1000 if cell.latencies.any() else 0.0,
+        "HealthyHostCount": float(hosts - unseen),
+        "UnHealthyHostCount": float(unseen),
+        "GroupDesiredCapacity": float(hosts),
+        "GroupInServiceInstances": float(hosts - down),
+        "FrontHealthyHostCount": float(hosts > unseen),
+        "SharedCacheDown": float(not is_shared),
+    }
+
+
+_LAST = (
+    "HealthyHostCount",
+    "UnHealthyHostCount",
+    "GroupDesiredCapacity",
+    "GroupInServiceInstances",
+    "FrontHealthyHostCount",
+)
+_WORST = ("TargetResponseTime", "SharedCacheDown")
+
+
+def minutes(rows: list[dict[str, float]], seconds: int) -> dict[str, list[Value]]:
+    """Return each metric by what the rules call a minute, with calm hosts and no requests before the first one."""
+    found: dict[str, list[Value]] = {}
+    for name in rows[0]:
+        values = [[row[name] for row in rows[at : at + seconds]] for at in range(0, len(rows), seconds)]
+        last = name in _LAST
+        found[name] = [rows[0][name] if last else 0.0] * BEFORE
+        found[name] += [each[-1] if last else max(each) if name in _WORST else sum(each) for each in values]
+    return found

@@ -1,4 +1,4 @@
-"""Writes the folder that a stack runs from: the files of `parts` with this machine's addresses in place of compose's.
+"""The programs of a stack, and the folder it runs from: `parts` with this machine's addresses in place of compose's.
 
 Every part has an address of its own in a network of 16 bits: compose's is 172.20., and a stack on one machine takes a
 part of loopback, 127.N., so that ports are the same everywhere and several stacks run beside each other.
@@ -7,6 +7,7 @@ part of loopback, 127.N., so that ports are the same everywhere and several stac
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -16,8 +17,7 @@ from typing import Any
 
 import yaml
 
-from rehearsal.stack.parts_here import ROOT, found
-
+ROOT = Path(__file__).parents[2]
 PARTS = ROOT / "rehearsal" / "stack" / "parts"
 RULES = ROOT / "docs" / "monitoring" / "prometheus-rules.yaml"
 COMPOSE_NETWORK, COMPOSE_FOLDER = "172.20.", "/etc/peakplan"
@@ -99,21 +99,20 @@ def free_network() -> str:
 def write(path: Path, shape: Shape, network: str, *, rules: str = "") -> Folder:
     """Write a stack's folder. `rules` replaces the alarms' own, for a rehearsal of one that is missing."""
     folder = Folder(path.absolute(), network, shape)
-    for name in ("hosts", "targets", "rules", "logs", "data", "slow", "clocks"):
+    for name in ("hosts", "rules", "logs", "data", "slow", "clocks"):
         (path / name).mkdir(parents=True, exist_ok=True)
     for name in ("envoy.yaml", "alertmanager.yml"):
         _put(path / name, _moved((PARTS / name).read_text(encoding="utf-8"), folder))
-    _put(path / "prometheus.yml", hurried((PARTS / "prometheus.yml").read_text(encoding="utf-8"), shape.hurry))
+    text = _moved((PARTS / "prometheus.yml").read_text(encoding="utf-8"), folder)
+    prometheus = yaml.safe_load(hurried(text, shape.hurry))
+    for cell in prometheus["scrape_configs"][0]["static_configs"]:
+        cell["targets"] = cell["targets"][: shape.hosts]
+    _put(path / "prometheus.yml", yaml.safe_dump(prometheus, sort_keys=False))
     balancer = (PARTS / "balancer-rules.yaml").read_text(encoding="utf-8")
     _put(path / "rules" / "balancer-rules.yaml", hurried(balancer, shape.hurry))
     _put(path / "rules" / "prometheus-rules.yaml", hurried(rules or RULES.read_text(encoding="utf-8"), shape.hurry))
     for cell in CELLS:
         write_hosts(folder, cell)
-    for source in sorted((PARTS / "targets").glob("*.yaml")):
-        groups = yaml.safe_load(_moved(source.read_text(encoding="utf-8"), folder))
-        if source.stem in CELLS:
-            groups[0]["targets"] = groups[0]["targets"][: shape.hosts]
-        _put(path / "targets" / source.name, yaml.safe_dump(groups))
     if not (path / "certificates" / "planner.pem").is_file():
         certify(path / "certificates", folder.address(BALANCER))
     return folder
@@ -195,3 +194,58 @@ def _put(path: Path, text: str) -> None:
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
     part.replace(path)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program by the names it has, and what installs it."""
+
+    names: tuple[str, ...]
+    install: str
+
+    @property
+    def path(self) -> str | None:
+        """Where it is; None where it is not."""
+        return next(filter(None, map(shutil.which, self.names)), None)
+
+
+PROGRAMS = {
+    "envoy": Program((str(ROOT / ".venv" / "bin" / "envoy"), "envoy"), "peakplan tools install stack"),
+    "cache": Program(("valkey-server", "redis-server"), "apt-get install redis-server"),
+    "prometheus": Program(("prometheus",), "apt-get install prometheus"),
+    "promtool": Program(("promtool",), "apt-get install prometheus"),
+    "alertmanager": Program(("prometheus-alertmanager", "alertmanager"), "apt-get install prometheus-alertmanager"),
+    "amtool": Program(("amtool",), "apt-get install prometheus-alertmanager"),
+    "cache-exporter": Program(
+        ("prometheus-redis-exporter", "redis_exporter"), "apt-get install prometheus-redis-exporter"
+    ),
+    "openssl": Program(("openssl",), "apt-get install openssl"),
+}
+
+
+def found(name: str) -> str:
+    """Return the path of a part. Raises StackError."""
+    path = PROGRAMS[name].path
+    if path is None:
+        raise StackError(f"{name} is not installed: {PROGRAMS[name].install}")
+    return path
+
+
+def postgres_programs() -> Path | None:
+    """Return the folder of PostgreSQL's newest server; None where there is none. Debian keeps it off the PATH."""
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    found = str(debian[-1]) if debian else shutil.which("initdb")
+    return Path(found).parent if found else None
+
+
+def clock_library() -> str:
+    """Return the path of libfaketime, which moves one program's clock. Raises StackError."""
+    places = sorted(Path("/usr").glob("lib*/**/faketime/libfaketimeMT.so.1"))
+    if not places:
+        raise StackError("libfaketime is not installed: apt-get install faketime")
+    return str(places[0])
+
+
+def missing() -> list[str]:
+    """Return a line for each part that is not installed, with what installs it."""
+    return [f"{name}: {each.install}" for name, each in PROGRAMS.items() if each.path is None]

@@ -1,4 +1,4 @@
-"""What a verdict is made from: Prometheus's own numbers and alerts, over its HTTP API, and Alertmanager's."""
+"""What a verdict is made from: Prometheus's own numbers and alerts, over its HTTP API."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import urllib.parse
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.stack.folder import ALERTMANAGER, PROMETHEUS, Folder, StackError
-from rehearsal.stack.parts_here import ROOT
+from rehearsal.stack.folder import PROMETHEUS, ROOT, Folder, StackError
 from rehearsal.stack.processes import fetch
 
 DASHBOARD = ROOT / "docs" / "monitoring" / "grafana.json"
@@ -125,11 +124,6 @@ class Monitor:
                 math.isfinite(float(value)) for each in self._range(query, begin, end) for _, value in each["values"]
             )
         ]
-
-    def delivered(self) -> set[str]:
-        """Return the names of the alerts that Alertmanager has."""
-        found = fetch(f"http://{self._folder.address(ALERTMANAGER)}:9093/api/v2/alerts")
-        return {alert["labels"]["alertname"].removeprefix("Peakplan") for alert in json.loads(found or "[]")}
 
     def _range(self, query: str, begin: float, end: float) -> list[dict[str, Any]]:
         times = {"start": f"{begin:.3f}", "end": f"{end:.3f}", "step": str(_STEP_SECONDS)}

@@ -14,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from rehearsal.stack.folder import (
@@ -24,11 +25,12 @@ from rehearsal.stack.folder import (
     CELLS,
     HOST_PORT,
     PROMETHEUS,
+    ROOT,
     Folder,
     StackError,
+    clock_library,
+    found,
 )
-from rehearsal.stack.parts_here import ROOT, clock_library, found
-from rehearsal.stack.scheduling import Scheduled, Thread, counted
 from rehearsal.stack.shop_database import ShopDatabase
 
 START_SECONDS = 300.0
@@ -36,6 +38,9 @@ _STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.1
 _LOG_TAIL = 800
 EXPORTER_PORT = 9121
+# `gateways` are the threads of their event loops, `replicas` those that plan, `hosts` the other threads of both.
+KINDS = ("gateways", "replicas", "hosts", "envoy", "rest", "harness")
+Thread = tuple[str, int, int]  # its kind, its process and its own id
 
 
 class StoppedError(Exception):
@@ -76,7 +81,7 @@ class Programs:
 
     def start_host(self, cell: str, address: str, **more: str) -> None:
         """Start one planner host; `more` are variables of its own."""
-        module = "rehearsal.stack.light_host" if self._light else "service"
+        module = "rehearsal.light_host" if self._light else "service"
         name = f"{cell}/{address}"
         variables = {
             **self._environment,
@@ -86,7 +91,7 @@ class Programs:
             "PEAKPLAN_CACHE_URL": f"redis://{self.folder.cache(cell)}:{CACHE_PORT}/0",
             "PEAKPLAN_CALLER_FROM": "forwarded",
             "PEAKPLAN_ALLOWED_HOSTS": "planner.internal",
-            "STACK_SLOWDOWN": str(self.folder.path / "slow" / address),
+            "LIGHT_SLOWDOWN": str(self.folder.path / "slow" / address),
             **self.clock_of(address),
             **more,
         }
@@ -168,11 +173,6 @@ class Programs:
         """Return the name of a program that has ended by itself; "" where all run."""
         return next((name for name, process in self._running.items() if process.poll() is not None), "")
 
-    def processor_seconds(self, name: str) -> float:
-        """Return the processor time that a program itself has used, without what it started."""
-        fields = Path(f"/proc/{self._running[name].pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     def scheduled(self) -> dict[Thread, Scheduled]:
         """Return what every thread of the stack, and of this process, had of the processors so far."""
         return counted({process.pid: _kind(name) for name, process in self._running.items()})
@@ -237,7 +237,7 @@ def running(
             shop.remove()
 
 
-def wait_until_ready(programs: Programs, stop: threading.Event, seconds: float = START_SECONDS) -> None:
+def wait_until_ready(programs: Programs, stop: threading.Event) -> None:
     """Return once Envoy sees every host healthy and Prometheus and Alertmanager are ready.
 
     Raises StackError, and StoppedError where `stop` is set before.
@@ -249,13 +249,13 @@ def wait_until_ready(programs: Programs, stop: threading.Event, seconds: float =
         ("Prometheus ready", lambda: bool(fetch(f"http://{folder.address(PROMETHEUS)}:9090/-/ready"))),
         ("Alertmanager ready", lambda: bool(fetch(f"http://{folder.address(ALERTMANAGER)}:9093/-/ready"))),
     ]
-    end = time.monotonic() + seconds
+    end = time.monotonic() + START_SECONDS
     for words, check in checks:
         while not check():
             if ended := programs.ended():
                 raise StackError(f"{ended} ended: {programs.log_of(ended) or 'it said nothing'}")
             if time.monotonic() > end:
-                raise StackError(f"not within {seconds:g} s: {words}. The logs are in {folder.path / 'logs'}")
+                raise StackError(f"not within {START_SECONDS:g} s: {words}. The logs are in {folder.path / 'logs'}")
             if stop.wait(_POLL_SECONDS):
                 raise StoppedError("asked to stop while it starts")
 
@@ -268,7 +268,7 @@ def healthy_hosts(folder: Folder) -> int:
 
 
 def fetch(url: str, seconds: float = 2.0) -> bytes:
-    """Return the body of a GET; nothing where nobody answers 200."""
+    """Return the body of a GET; empty without an answer of 200."""
     try:
         with urllib.request.urlopen(url, timeout=seconds) as answer:
             body: bytes = answer.read()
@@ -280,3 +280,54 @@ def fetch(url: str, seconds: float = 2.0) -> bytes:
 def trusting(folder: Folder) -> ssl.SSLContext:
     """Return what callers verify Envoy's certificate with."""
     return ssl.create_default_context(cafile=Path(folder.path / "certificates" / "authority.pem"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """What threads had of the processors by Linux's scheduler: seconds that they ran, that they waited, and turns."""
+
+    ran: float = 0.0
+    waited: float = 0.0
+    turns: int = 0
+
+    def __add__(self, other: Scheduled) -> Scheduled:
+        return Scheduled(self.ran + other.ran, self.waited + other.waited, self.turns + other.turns)
+
+    def __sub__(self, other: Scheduled) -> Scheduled:
+        return Scheduled(self.ran - other.ran, self.waited - other.waited, self.turns - other.turns)
+
+    @property
+    def wait(self) -> float:
+        """The seconds that a thread waited for each of its turns."""
+        return self.waited / max(self.turns, 1)
+
+
+def counted(kinds: Mapping[int, str]) -> dict[Thread, Scheduled]:
+    """Return the counts so far of every thread of these process groups, whose kinds are given.
+
+    A gateway leads its group, and starts each replica in another. `harness` is this process, the load generator in it.
+    """
+    found: dict[Thread, Scheduled] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            number = int(process.name)
+            parent, group = map(int, (process / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[1:3])
+            kind = "harness" if number == os.getpid() else kinds.get(group) or kinds.get(parent, "")
+            for thread in process.glob("task/*") if kind else ():
+                is_main = kind == "hosts" and thread.name == process.name
+                plans = ("gateways" if number in kinds else "replicas") if is_main else kind
+                found[plans, number, int(thread.name)] = _of_thread(thread)
+    return found
+
+
+def grown(before: Mapping[Thread, Scheduled], after: Mapping[Thread, Scheduled]) -> dict[str, Scheduled]:
+    """Return by kind how much its threads' counts grew; of those that ended meanwhile nothing is known."""
+    sums = dict.fromkeys(KINDS, Scheduled())
+    for thread, count in after.items():
+        sums[thread[0]] += count - before.get(thread, Scheduled())
+    return sums
+
+
+def _of_thread(thread: Path) -> Scheduled:
+    ran, waited, turns = map(int, (thread / "schedstat").read_text(encoding="ascii").split())
+    return Scheduled(ran / 1e9, waited / 1e9, turns)

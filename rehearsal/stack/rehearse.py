@@ -1,4 +1,4 @@
-"""`make rehearse-live`: scenarios on a stack of light hosts behind Envoy, judged by Prometheus, the twin's beside them.
+"""`peakplan rehearse live`: scenarios on a stack of light hosts, judged by Prometheus, the twin's beside them.
 
 Every scenario has a stack of its own, so that no alert is another's. It returns 1 where one fails. With --broken a part
 is left out on purpose, and it returns 1 where the rehearsal passes all the same.
@@ -18,18 +18,14 @@ from typing import Any
 from rehearsal.bench.machine import describe_machine
 from rehearsal.stack.__main__ import host_variables, make_folder
 from rehearsal.stack.beside import Costs, fitted, rehearsed
-from rehearsal.stack.breaking import BROKEN, Broken, break_envoy, rules_without
-from rehearsal.stack.folder import CELLS, Shape, StackError, limit_callers, set_clock
+from rehearsal.stack.folder import CELLS, Shape, StackError, limit_callers, missing, set_clock
 from rehearsal.stack.live import CALM_SHARE, TIMES, Outcome, all_sets, capacity, make_load, play, warm_up
-from rehearsal.stack.parts_here import MissingPartError, missing
-from rehearsal.stack.processes import running
-from rehearsal.stack.scenarios import CALM, SCENARIOS, Scenario
-from rehearsal.stack.scheduling import Scheduled
+from rehearsal.stack.processes import Scheduled, running
+from rehearsal.stack.scenarios import BROKEN, CALM, SCENARIOS, Broken, Scenario, break_envoy, rules_without
 
 Row = dict[str, Any]  # a scenario in the figure
 FIGURE = Path("docs/figures/stack.json")
 HURRY = 12
-_RUN = ("passed", "complaints", "live", "alerts", "generator_lag_ms", "lost_by_the_generator", "scheduled")
 VOID = "void:"  # how the complaint begins that other programs had the processors
 
 
@@ -50,14 +46,13 @@ def main() -> int:
     for scenario in chosen:
         try:
             outcomes = [_until_valid(scenario, shape, options) for _ in range(options.runs)]
-        except (StackError, MissingPartError) as error:
+        except StackError as error:
             print(f"no rehearsal of {scenario.name}: {error}", file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("stopped; nothing of it is left running", file=sys.stderr)
             return 130
-        row = _row(outcomes)
-        rows.append(_joined(known[scenario.name], row) if options.add and scenario.name in known else row)
+        rows.append(_row(outcomes))
         for outcome in outcomes:
             _print(outcome)
         if options.output:  # after each, so that one that is stopped keeps what it has
@@ -106,7 +101,7 @@ def _twins_again(path: Path) -> int:
     try:
         figure = json.loads(path.read_text(encoding="utf-8"))
     except OSError:
-        print(f"{path} holds no rehearsal: run `make rehearse-live`", file=sys.stderr)
+        print(f"{path} holds no rehearsal: run `peakplan rehearse live`", file=sys.stderr)
         return 1
     try:
         rows = with_twins(figure)["scenarios"]
@@ -116,7 +111,7 @@ def _twins_again(path: Path) -> int:
     for row in rows:
         twin = row["twin"]
         alerts = ", ".join(f"{key} {at:.0f} s" for key, at in twin["alerts"].items()) or "none"
-        print(f"twin    {row['scenario']}: p50 {twin['p50_ms']:.0f} ms, p99 {twin['p99_ms']:.0f} ms, by rule "
+        print(f"twin    {row['scenario']}: p50 {twin['p50_ms']:.0f} ms, p99 {twin['p99_ms']:.0f} ms, by the reader "
               f"{twin['by_rule']:.1%}, {twin['goodput']:.1f} plans/s, hits {twin['hits']:.1%}, "
               f"alerts {alerts}")  # fmt: skip
     path.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
@@ -147,7 +142,7 @@ def _wait(row: Row) -> float:
             sum((Scheduled(**run[kind]) for run in runs), Scheduled()) for kind in ("replicas", "gateways")
         )
     except (KeyError, TypeError):
-        raise StackError(f"{row['scenario']} was rehearsed before turns were counted: make rehearse-live") from None
+        raise StackError(f"{row['scenario']} was rehearsed before turns were counted: peakplan rehearse live") from None
     return 2 * replicas.wait + gateways.wait
 
 
@@ -165,7 +160,7 @@ def _until_valid(scenario: Scenario, shape: Shape, options: argparse.Namespace) 
 
 
 def live(scenario: Scenario, shape: Shape, options: argparse.Namespace) -> Outcome:
-    """Start a stack, play the scenario, stop it. Raises StackError or MissingPartError."""
+    """Start a stack, play the scenario, stop it. Raises StackError."""
     print(f"{scenario.name}: {scenario.words}", file=sys.stderr, flush=True)
     calm = options.calm * capacity(shape.hosts * len(CELLS), options.sets)
     load = make_load(scenario, calm, options.sets, seconds=options.seconds)
@@ -219,7 +214,7 @@ def _print(outcome: Outcome) -> None:
     print(f"{'passed' if not outcome.complaints else 'FAILED'}  {outcome.scenario.name}")
     for complaint in outcome.complaints:
         print(f"        {complaint}")
-    print(f"  live  p50 {found.p50_ms:.0f} ms, p99 {found.p99_ms:.0f} ms, by rule {found.by_rule:.1%}, "
+    print(f"  live  p50 {found.p50_ms:.0f} ms, p99 {found.p99_ms:.0f} ms, by the reader {found.by_rule:.1%}, "
           f"{found.goodput:.1f} plans/s, hits {found.hits:.1%}, failed {found.failed:.0f}, late {found.late:.0f}, "
           f"retried {found.retried:.0f}, limited {found.limited:.0f}")  # fmt: skip
     for alert in outcome.alerts:
@@ -232,14 +227,14 @@ def _print(outcome: Outcome) -> None:
 
 def _sets(options: argparse.Namespace) -> tuple[str, ...]:
     """Return the sets of questions to ask: those of the figure that this run joins, else all that are here."""
-    joins = options.output and options.output.is_file() and (options.add or options.scenario != "all")
+    joins = options.output and options.output.is_file() and options.scenario != "all"
     return tuple(json.loads(options.output.read_text(encoding="utf-8"))["sets"]) if joins else all_sets()
 
 
 def _begun(path: Path | None, shape: Shape, options: argparse.Namespace) -> tuple[Row, dict[str, Row]]:
     """Return how this run is made, and what a figure holds already of runs that were made alike."""
     figure: Row = {
-        "command": "make rehearse-live",
+        "command": "peakplan rehearse live",
         "machine": describe_machine(),
         "hosts": shape.hosts * len(CELLS),
         "times": TIMES,
@@ -258,23 +253,14 @@ def _keep(path: Path, figure: Row, rows: dict[str, Row]) -> None:
     path.write_text(json.dumps({**figure, "scenarios": ordered}, indent=1) + "\n", encoding="utf-8")
 
 
-def _joined(known: Row, row: Row) -> Row:
-    """Return a scenario's earlier runs with those of a new row behind them; it passed if all did."""
-    new = {name: value for name, value in row.items() if name in _RUN}
-    runs = [*known.get("more_runs", []), new, *row["more_runs"]]
-    whole = known["passed"] and row["passed"]
-    return {**known, "passed": whole, "more_runs": runs}
-
-
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="make rehearse-live", description=__doc__)
+    parser = argparse.ArgumentParser(prog="peakplan rehearse live", description=__doc__)
     parser.add_argument("--scenario", default="all", help=f"comma-separated: {', '.join(SCENARIOS)}; all")
     parser.add_argument("--hosts", type=int, default=4, help="of each of the two cells")
     parser.add_argument("--hurry", type=int, default=HURRY, help="times the rules' clock: a minute lasts 60 s over it")
     parser.add_argument("--calm", type=float, default=CALM_SHARE, help="load, as a share of what replicas can plan")
     parser.add_argument("--seconds", type=float, default=CALM, help="of load; what happens is within the first 60")
     parser.add_argument("--runs", type=int, default=1, help="of each scenario; one that fails fails it")
-    parser.add_argument("--add", action="store_true", help="to the runs that --output holds and were made alike")
     parser.add_argument("--again", type=int, default=2, help="times that a void run of a scenario is repeated")
     parser.add_argument("--broken", choices=BROKEN, default="", help="leave this out: it must fail then")
     parser.add_argument("--folder", type=Path, default=Path("runs/stack-rehearsal"))

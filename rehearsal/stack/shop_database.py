@@ -15,8 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rehearsal.stack.folder import Folder, StackError
-from rehearsal.stack.parts_here import ROOT, postgres_programs
+from rehearsal.stack.folder import ROOT, Folder, StackError, postgres_programs
 
 ADDRESS, PORT, USER = "0.20", 5432, "shop"
 _SYSTEM_USER = "postgres"  # whom Debian's package makes: the server does not run as root

@@ -1,6 +1,6 @@
 """The types of `@peakplan/client`, written from the OpenAPI document that the service gives.
 
-`make client-types` writes clients/typescript/src/schema.ts. A test fails where it is stale.
+`peakplan tools client-types` writes clients/typescript/src/schema.ts. A test fails where it is stale.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ async def _document() -> bytes:
 def generate() -> str:
     """Return the types of the document as the code is now. Raises SystemExit where the generator is missing."""
     if not GENERATOR.exists():
-        raise SystemExit(f"{GENERATOR} is not installed: make client-types")
+        raise SystemExit(f"{GENERATOR} is not installed: peakplan tools client-types")
     with tempfile.TemporaryDirectory() as folder:
         document, types = Path(folder, "openapi.json"), Path(folder, "schema.ts")
         document.write_bytes(asyncio.run(_document()))

@@ -5,7 +5,6 @@ takes no model: the text that the model wrote is kept beside its answer, and `ma
 """
 
 import argparse
-import asyncio
 import hashlib
 import json
 import re
@@ -15,9 +14,9 @@ from typing import Any
 
 import httpx
 
-from rehearsal.bench.serving import PORT, running_service
-from service.engines.protocol import GenerationRequest, GenerationResult
-from service.planner.planner import Planner
+from rehearsal.bench.machine import write_figure
+from rehearsal.server import serving
+from service.planner.completion import plan_from_text
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
@@ -28,27 +27,6 @@ _ASKED = 200  # times: README shows the fastest answer, which neighbours on the 
 _COLUMNS = 120
 
 
-class _Recorded:
-    """An engine that writes what the model wrote when the figure was made."""
-
-    def __init__(self, text: str, model_id: str) -> None:
-        self._text = text
-        self.model_id = model_id
-
-    async def generate(self, request: GenerationRequest) -> GenerationResult:  # noqa: ARG002
-        return GenerationResult(
-            text=self._text,
-            tokens=[],
-            stop_reason="finished",
-            prompt_tokens=0,
-            plan_tokens=0,
-            forwards=0,
-            decisions=0,
-            forced_tokens=0,
-            seconds=0.0,
-        )
-
-
 def weights_digest() -> str:
     """Return the SHA-256 of the shipped model's seal, which holds the digests of its files."""
     return hashlib.sha256((Settings().model_dir / "seal.json").read_bytes()).hexdigest()
@@ -56,17 +34,17 @@ def weights_digest() -> str:
 
 def measure() -> dict[str, Any]:
     """Ask a real server; return the fastest of its answers, the text that the model wrote, and which weights it had."""
-    with running_service(Settings()):
-        answers = [_ask("/plan") for _ in range(_ASKED)]
-        trace = _ask("/trace")
+    with serving({"PEAKPLAN_CACHE_ENTRIES": 0}) as server:
+        answers = [_ask(f"{server.url}/plan") for _ in range(_ASKED)]
+        trace = _ask(f"{server.url}/trace")
     text = "".join(token for step in trace["medusa"]["steps"] for token in step["emitted"])
     planned = [answer for answer in answers if answer["source"] == "model"]
     answer = min(planned, key=lambda answer: float(answer["timing_ms"]["total"]))
     return {"query": QUERY, "weights": weights_digest(), "text": text, "answer": answer}
 
 
-def _ask(path: str) -> dict[str, Any]:
-    response = httpx.post(f"http://127.0.0.1:{PORT}{path}", json={"query": QUERY}, timeout=60)
+def _ask(url: str) -> dict[str, Any]:
+    response = httpx.post(url, json={"query": QUERY}, timeout=60)
     answer: dict[str, Any] = response.raise_for_status().json()
     return answer
 
@@ -77,10 +55,8 @@ def what_is_stale(figure: dict[str, Any]) -> str | None:
         return "it answers another question"
     if figure["weights"] != weights_digest():
         return "the model has changed since"
-    answer = figure["answer"]
-    planner = Planner(_Recorded(figure["text"], answer["model"]["id"]), shipped_vocabulary())
-    planned = asyncio.run(planner.plan_with_model(planner.task(Question.parse(QUERY))))
-    if planned.plan.model_dump(mode="json") != answer["plan"]:
+    plan = plan_from_text(figure["text"], Question.parse(QUERY), shipped_vocabulary())
+    if plan.model_dump(mode="json") != figure["answer"]["plan"]:
         return "the planner makes another plan of what the model wrote"
     return None
 
@@ -114,9 +90,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail where the figure is stale")
     if not parser.parse_args().check:
-        FIGURE.write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+        write_figure(FIGURE, measure())
     elif (reason := what_is_stale(json.loads(FIGURE.read_text(encoding="utf-8")))) is not None:
-        sys.exit(f"README's first answer is stale: {reason}. Run `make first-answer`.")
+        sys.exit(f"README's first answer is stale: {reason}. Run `peakplan tools first-answer`.")
 
 
 if __name__ == "__main__":

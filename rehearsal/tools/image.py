@@ -19,21 +19,22 @@ import sys
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import IO, Any, cast
 
-from rehearsal.tools.wheels import pinned
+from rehearsal.tools.licences import pinned
+from service.requirement_parts import FILE, lines_of
 from service.weights.base_weights import WHEEL
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
 VERSION: str = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-REQUIREMENTS = ("requirements/service.txt", "requirements/torch.txt")
-FOR_A_CPU = dict(zip(("REQUIREMENTS", "TORCH"), REQUIREMENTS, strict=True)) | {"REPLICA": "", "TRITON": ""}
+PARTS = ("service", "torch")
+FOR_A_CPU = dict(zip(("REQUIREMENTS", "TORCH"), PARTS, strict=True)) | {"REPLICA": "", "TRITON": ""}
 BASE_PACKAGES = ("python3-minimal", "python3-venv", "libpython3.11")
 _PIP = "pip==26.3"  # the build's own (service/Dockerfile)
 _DEBIAN = "bookworm"
@@ -96,13 +97,14 @@ class Store:
         finally:
             self.buildah("rm", container)
 
-    def download(self, python: str, files: Sequence[str], packages: Sequence[str] = ()) -> None:
-        """Download the wheels that requirement files name for a Python of this kind of machine; nothing is resolved."""
-        marks = {"sys_platform": "linux", "platform_machine": platform.machine(), "python_full_version": python}
+    def download(self, python: str, parts: Sequence[str], packages: Sequence[str] = ()) -> None:
+        """Download the wheels of parts of requirements-image.txt for a Python of this kind of machine."""
         minor = ".".join(python.split(".")[:2])
-        lines = [line for name in files for line in (REPOSITORY / name).read_text(encoding="utf-8").splitlines()]
+        marks = {"sys_platform": "linux", "platform_machine": platform.machine()}
+        marks |= {"python_full_version": python, "python_version": minor}
+        lines = [line for part in parts for line in lines_of(part, REPOSITORY / FILE)]
         words = ["--quiet", "--no-deps", "--only-binary=:all:", "--python-version", minor]
-        words += ["--dest", str(self.folder / "wheels"), *packages, *pinned(lines, marks, minor)]
+        words += ["--dest", str(self.folder / "wheels"), *packages, *map(str, pinned(lines, marks))]
         index = os.environ.get("TORCH_INDEX")
         run(sys.executable, "-m", "pip", "download", *words, *(["--extra-index-url", index] if index else []))
 
@@ -142,25 +144,38 @@ class Store:
 
 def differences(one: Path, other: Path) -> list[str]:
     """Return the files that two archives of images have differently, a line each."""
-    found: list[str] = []
-    with tarfile.open(one) as first, tarfile.open(other) as second:
-        for layer, again in zip(_layers(first), _layers(second), strict=True):
-            if layer == again:
-                continue
-            with _opened(first, layer) as left, _opened(second, again) as right:
-                found += _different(left, right)
-        if _config(first) != _config(second):
-            found.append(f"the configuration: {_config(first)} and {_config(second)}")
+    ones, others = _contents(one), _contents(other)
+    found = []
+    for name in sorted({*ones, *others}, key=str):
+        (told, digest), (again, other_digest) = ones.get(name, ("", "")), others.get(name, ("", ""))
+        if not told or not again:
+            found.append(f"{name[1]} is in one of them alone")
+        elif told != again:
+            found.append(f"{name[1]}: {told} and {again}")
+        elif digest != other_digest:
+            found.append(f"{name[1]}: other bytes")
     return found
 
 
-def _layers(archive: tarfile.TarFile) -> list[str]:
-    names: list[str] = _manifest(archive)["Layers"]
-    return names
-
-
-def _config(archive: tarfile.TarFile) -> str:
-    return _file(archive, archive.getmember(_manifest(archive)["Config"])).read().decode()
+def _contents(path: Path) -> dict[tuple[int, str], tuple[str, str]]:
+    """Return what an archive says of each file and its bytes' digest, by layer and name; last, the configuration."""
+    found: dict[tuple[int, str], tuple[str, str]] = {}
+    with tarfile.open(path) as archive:
+        layers: list[str] = _manifest(archive)["Layers"]
+        for number, layer in enumerate(layers):
+            member = archive.getmember(layer)
+            packed = _file(archive, archive.getmember(member.linkname) if member.issym() else member)
+            with tarfile.open(fileobj=packed) as files:
+                for one in files:
+                    said = f"{one.type!r} {one.mode:o} {one.uid}:{one.gid} {one.size} {one.mtime} {one.linkname}"
+                    bytes_ = (
+                        file_digest(cast(BufferedReader, _file(files, one)), "sha256").hexdigest()
+                        if one.isreg()
+                        else ""
+                    )
+                    found[number, one.name] = said, bytes_
+        config = _file(archive, archive.getmember(_manifest(archive)["Config"])).read().decode()
+    return found | {(len(layers), "the configuration"): (config, "")}
 
 
 def _manifest(archive: tarfile.TarFile) -> dict[str, Any]:
@@ -169,36 +184,10 @@ def _manifest(archive: tarfile.TarFile) -> dict[str, Any]:
     return image
 
 
-def _opened(archive: tarfile.TarFile, layer: str) -> tarfile.TarFile:
-    member = archive.getmember(layer)
-    return tarfile.open(fileobj=_file(archive, archive.getmember(member.linkname) if member.issym() else member))
-
-
 def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     file = archive.extractfile(member)
     assert file is not None
     return file
-
-
-def _different(left: tarfile.TarFile, right: tarfile.TarFile) -> Iterator[str]:
-    ones, others = ({member.name: member for member in layer} for layer in (left, right))
-    for name in sorted({*ones, *others}):
-        one, other = ones.get(name), others.get(name)
-        if one is None or other is None:
-            yield f"{name} is in one of them alone"
-        elif (told := _told(one)) != (again := _told(other)):
-            yield f"{name}: {told} and {again}"
-        elif one.isreg() and _digest(left, one) != _digest(right, other):
-            yield f"{name}: other bytes"
-
-
-def _digest(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    return file_digest(cast(BufferedReader, _file(archive, member)), "sha256").digest()
-
-
-def _told(member: tarfile.TarInfo) -> str:
-    """Return what an archive says of a file beside its bytes."""
-    return f"{member.type!r} {member.mode:o} {member.uid}:{member.gid} {member.size} {member.mtime} {member.linkname}"
 
 
 def why_not(base: str | None) -> str:
@@ -226,7 +215,7 @@ def make(folder: Path, work: Path, base: str | None) -> Path:
         if base is None:
             base = "localhost/peakplan-base"
             store.make_base(base, BASE_PACKAGES, epoch=int(epoch))
-        store.download(store.python_of(base), REQUIREMENTS, (_PIP, WHEEL))
+        store.download(store.python_of(base), PARTS, (_PIP, WHEEL))
         arguments = FOR_A_CPU | {"BASE": base, "REVISION": revision}
         archives = []
         for turn in ("first", "second"):

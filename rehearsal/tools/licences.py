@@ -6,12 +6,14 @@
 import argparse
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-REQUIREMENTS = (Path("requirements/service.txt"), Path("requirements/torch.txt"))
+from service.requirement_parts import FILE, lines_of
+
 # Permissive, or weak copyleft of files that we use as they are.
 ALLOWED = frozenset(
     "0BSD Apache-2.0 BSD BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 ISC LLVM-exception MIT MIT-0 MPL-2.0 PSF-2.0 "
@@ -26,19 +28,26 @@ _LONG_NAMES = {
     "Python Software Foundation License": "PSF-2.0",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
 }
-_PINNED = re.compile(r"^[A-Za-z0-9._-]+==[^\\]+")
+_PINNED = re.compile(r"^[A-Za-z0-9._\[\]-]+==[^\\#]+")  # without hashes, and what a comment says
+
+
+def pinned(lines: Iterable[str], marks: Mapping[str, str] | None = None) -> list[Requirement]:
+    """Return the releases that requirement lines name for this system, or for one with these marks, without markers."""
+    wanted = [Requirement(found[0]) for line in lines if (found := _PINNED.match(line))]
+    return [
+        Requirement(f"{each.name}{each.specifier}")
+        for each in wanted
+        if each.marker is None or each.marker.evaluate(dict(marks or {}))
+    ]
 
 
 def licences() -> dict[str, tuple[str, str]]:
     """Return version and licence of every package that serving installs here, by name; "" where none is named."""
     found = {}
-    for file in REQUIREMENTS:
-        for line in file.read_text(encoding="utf-8").splitlines():
-            if pinned := _PINNED.match(line):
-                wanted = Requirement(pinned[0])
-                if wanted.marker is None or wanted.marker.evaluate():  # else it is for another system or Python
-                    one = distribution(wanted.name)
-                    found[wanted.name] = (one.version.partition("+")[0], licence_of(one))
+    for part in ("service", "torch"):
+        for wanted in pinned(lines_of(part, Path(FILE))):
+            one = distribution(wanted.name)
+            found[wanted.name] = (one.version.partition("+")[0], licence_of(one))
     return found
 
 

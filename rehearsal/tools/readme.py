@@ -1,4 +1,4 @@
-"""Write the figures of docs/figures and the service's settings into the documents that show them.
+"""Write figures, costs and settings into the documents that show them.
 
 `--check` fails where one is stale.
 
@@ -10,47 +10,46 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from rehearsal.bench.conversations import render_conversations
-from rehearsal.bench.kinds_table import render_kinds
-from rehearsal.bench.peers.table import render_peers
-from rehearsal.bench.serving_tables import (
-    provenance,
-    render_neighbour,
-    render_neuron_loop,
-    render_passed,
-    render_question_cost,
-    render_routing,
-    render_scaling,
-    render_serving,
-    render_triton,
-    render_turns,
+from infra.fleet.cost import Prices, bills
+from infra.fleet.cost_report import (
+    CPU_TYPES,
+    KINDS,
+    NEURON_TYPES,
+    SLO_MS,
+    Option,
+    Way,
+    by_routing,
+    cpu_service_time,
+    options,
+    pays_from,
+    table,
 )
-from rehearsal.bench.vllm.table import render_vllm
-from rehearsal.tools.answers_table import render_answers, render_rated
-from rehearsal.tools.architectures_table import table as architectures_table
-from rehearsal.tools.cost_table import at_full_use, ordinary_peak, planner_sizes, routing, seed_fleet
+from infra.fleet.instances import catalogue
+from infra.fleet.model_folder import MISTRAL
+from infra.fleet.neuron_estimate import BATCHES, Deployed, Loop, busy_ms, plans_per_second
+from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.settings import FLEETS, FleetSettings
+from infra.fleet.sizing import target_utilisation
+from rehearsal.bench.tables import render
 from rehearsal.tools.first_answer import render as render_first_answer
 from rehearsal.tools.gallery import render as render_gallery
 from rehearsal.tools.licences import table as licence_table
-from rehearsal.tools.omission_table import render_omission
-from rehearsal.tools.outcomes_table import render_interleaving, render_outcomes, render_value_speed
-from rehearsal.tools.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
-from rehearsal.tools.rehearsals_table import render_rehearsals
-from rehearsal.tools.retrieval_table import render_retrieval
-from rehearsal.tools.siege_table import render_siege
-from rehearsal.tools.stack_table import render_balancer, render_stack
-from rehearsal.tools.wheels import render_wheels
 from service.environment import Variable, variables
 from service.settings import Settings
 
+FIGURES = Path("docs/figures")
 README = Path("README.md")
 DOCS = Path("docs")
+SHOWN = FLEETS / "prime-day.yaml"
+SEED = FLEETS / "mistral-7b.yaml"
+REHEARSED = REPOSITORY_ROOT / "docs" / "figures" / "rehearsals.json"
 COMMON_SETTINGS = (
     "HOST",
     "PORT",
@@ -62,74 +61,6 @@ COMMON_SETTINGS = (
     "PEAKPLAN_FLEET",
 )
 _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re.DOTALL)
-
-
-def render_decoding(figure: dict[str, Any]) -> str:
-    """Return the table of the machine that the plot beside it is of, the last that `make bench` ran on."""
-    name = figure["plotted"]
-    return _machines({name: {**figure["machines"][name], "breakdown": None}})
-
-
-def every_decoding() -> str:
-    """Return the tables of the machines that README.md does not show, and what a plan's time is spent on."""
-    figure: dict[str, Any] = json.loads((FIGURES / "decoding.json").read_text(encoding="utf-8"))
-    others = {name: one for name, one in figure["machines"].items() if name != figure["plotted"]}
-    plotted = "\n".join(_breakdown(figure["machines"][figure["plotted"]]))
-    return f"**{figure['plotted']}** (strategies: README.md)\n\n{plotted}\n{_machines(others)}"
-
-
-def _machines(machines: dict[str, dict[str, Any]]) -> str:
-    return "\n\n".join(f"**{name}**\n\n{_decoding(one)}" for name, one in machines.items())
-
-
-def _decoding(figure: dict[str, Any]) -> str:
-    """Return the table of strategies and Medusa's speed-up."""
-    medusa, service = figure["medusa"], figure["service"]
-    rows = [
-        "| strategy | p50 ms | p99 ms | forwards per plan | tokens per forward | Medusa speedup |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for name, row in figure["strategies"].items():
-        gain = medusa["speedup_p50"].get(name)
-        rows.append(
-            f"| {name} | {row['p50_ms']} | {row['p99_ms']} | {row['forwards']} | {row['tokens_per_forward']} "
-            f"| {'' if gain is None else f'{gain}x'} |"
-        )
-    one, two = service["concurrency_1"], service["concurrency_2"]
-    return "\n".join(
-        [
-            *rows,
-            "",
-            f"Medusa needs {medusa['forwards_share_of_greedy']:.0%} of the forward passes of greedy with fast-forward, "
-            f"and {medusa['identical_to_greedy']:.1%} of its plans are token-for-token identical in {figure['dtype']}. "
-            f"Over HTTP, p50 is {one['p50_ms']} ms and p99 {one['p99_ms']} ms with one request at a time; "
-            f"p99 is {two['p99_ms']} ms with two. A replica uses {service['replica_rss_mb']} MB of memory.",
-            "",
-            *_breakdown(figure),
-            provenance(
-                figure,
-                f"{figure['questions']['count']} questions ({figure['questions']['from']}), {figure['threads']} thread",
-            ),
-        ]
-    )
-
-
-def _breakdown(figure: dict[str, Any]) -> list[str]:
-    """Return the breakdown of a plan's time, where the figure has it."""
-    if (breakdown := figure.get("breakdown")) is None:
-        return []
-    columns = {
-        "prompt_forward_ms": "prompt's forward",
-        "other_forwards_ms": "other forwards",
-        "drafting_ms": "drafting",
-        "verifying_ms": "verifying",
-        "grammar_and_rest_ms": "grammar, rest",
-        "prompt_rows": "rows in the prompt's forward",
-        "rows_an_other_forward": "rows in each other forward",
-    }
-    rows = [f"| mean ms per plan | {' | '.join(columns.values())} |", "|---|" + "---:|" * len(columns)]
-    rows += [f"| {name} | {' | '.join(str(row[key]) for key in columns)} |" for name, row in breakdown.items()]
-    return [*rows, ""]
 
 
 def settings_table(names: Sequence[str] = ()) -> str:
@@ -175,74 +106,153 @@ def _default(value: Any) -> str:
     return "" if value in (None, "") or isinstance(value, SecretStr) else f"`{value}`"
 
 
-def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -> str:
-    """Return the table of a figure that takes minutes of a machine that does nothing else, once there is one."""
-    path = FIGURES / f"{name}.json"
-    if not path.is_file():
-        return f"`{command}` has not been run on this tree yet."
-    return render(json.loads(path.read_text(encoding="utf-8")))
+def ordinary_peak() -> str:
+    """Return which instances carry the shown fleet's ordinary peak, the cheapest first, and the basis of each."""
+    settings, prices = FleetSettings.from_yaml(SHOWN), Prices.from_json()
+    rows = [
+        f"| an ordinary peak of {settings.traffic.plans_per_minute:,} plans per minute on | instances "
+        f"| {prices.currency} per hour | per million plans | service time |",
+        "|---|---:|---:|---:|---|",
+    ]
+    rows += [_row(option, settings.name) for option in options(settings, prices)]
+    return "\n".join([*rows, "", *_grounds()])
 
 
-RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "conversations": render_conversations,
-    "decoding": render_decoding,
-    "first_answer": render_first_answer,
-    "gallery": render_gallery,
-    "kinds": render_kinds,
-    "neuron_loop": render_neuron_loop,
-    "neuron_graphs": render_neuron_loop,
-    "peers": render_peers,
-    "quality": render_quality,
-    "scaling": render_scaling,
-    "question_cost": render_question_cost,
-    "rehearsals": render_rehearsals,
-    "retrieval": render_retrieval,
-    "serving": render_serving,
-    "triton": render_triton,
-}
+def _row(option: Option, fleet: str) -> str:
+    counts = " + ".join(str(count) for _, count in option.counts)
+    name = option.name.replace(" alone", "").replace("the file", fleet)
+    return f"| {name} | {counts} | {option.hourly:.0f} | {option.per_million:.2f} | {option.ground} |"
 
 
+def _grounds() -> list[str]:
+    """Return what the processors' times are taken from."""
+    kinds: dict[str, list[str]] = {}
+    for kind in CPU_TYPES:
+        if (time := cpu_service_time(kind)) is not None:
+            kinds.setdefault(f"{time.mean_ms:g} ms of a core, {time.source}", []).append(kind)
+    return [f"- {' and '.join(names)}: {ground}." for ground, names in kinds.items()]
+
+
+def routing() -> str:
+    """Return the shown fleet's bills with routing off and with always."""
+    settings, prices = FleetSettings.from_yaml(SHOWN), Prices.from_json()
+    rows = [
+        f"| {settings.name}, {prices.currency} per hour | plans per minute | `off`, `overload` | `always` | less |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {off.load} | {off.plans_per_minute:,.0f} | {off.hourly:,.0f} | {always.hourly:,.0f} | "
+        f"{1 - always.hourly / off.hourly:.0%} |"
+        for off, always in by_routing(settings, prices)
+    ]
+    left = f"With `always`, {settings.model.work_by_choice:.1%} of the model's work is left (`reader.json`)."
+    return "\n".join([*rows, "", left])
+
+
+def seed_fleet() -> str:
+    """Return what the fleet of the seed's case is by formulae, what it costs, and what its rehearsal said."""
+    settings, prices = FleetSettings.from_yaml(SEED), Prices.from_json()
+    model = settings.model
+    rows = [
+        "| group | a step | a plan, mean | p99 | a replica busy at most "
+        f"| {prices.currency} per million plans at full use |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for group in settings.groups:
+        deployed = Deployed(MISTRAL, group.chip, model.batch_size, model.tensor_parallel, model.speculation_length)
+        loop = Loop.read(rows=model.speculation_length)
+        rate = deployed.plans_per_second(group.instance_type, loop)
+        rows.append(
+            f"| {group.instance_type} | {deployed.step_ms:.1f} ms | {deployed.busy_ms(loop):.0f} ms | "
+            f"{deployed.p99_ms(loop):.0f} ms | {target_utilisation(settings, group):.0%} | "
+            f"{prices.instance_hour[group.instance_type] / 3600 / rate * 1e6:.0f} |"
+        )
+    costs = [
+        f"{bill.load}: {bill.hourly:,.0f} {prices.currency} per hour, {bill.per_million_plans:.0f} per million plans"
+        for bill in bills(settings, prices)
+    ]
+    said = json.loads(REHEARSED.read_text(encoding="utf-8"))["fleets"][settings.name]
+    failed = [name for name, each in said["scenarios"].items() if not each["holds"]]
+    verdict = (
+        f"Rehearsed {said['at']} on {said['trace']}: {said['verdict']}; of {len(said['scenarios'])} scenarios failed: "
+        f"{', '.join(failed) or 'none'}; p99 of the worst 10 s of the forecast: "
+        f"{said['scenarios']['nominal']['worst_p99_ms']:.0f} ms"
+    )
+    return "\n".join([*rows, "", *(f"- {each}." for each in [*costs, verdict])])
+
+
+def at_full_use() -> str:
+    """Return the plans a second of each kind of instance at full use, by formulae and by measured processors."""
+    prices, loop = Prices.from_json(), Loop.read()
+    rates = {
+        f"{kind}, batches of {batch} ({busy_ms(loop, batch):.0f} ms of a NeuronCore)": plans_per_second(
+            kind, loop, batch
+        )
+        for batch in BATCHES
+        for kind in NEURON_TYPES
+    }
+    for kind in CPU_TYPES:
+        instance = catalogue().types[kind]
+        if (time := cpu_service_time(kind)) is not None:
+            rates[f"{kind}, int8 kernels"] = instance.cores * 1000 / time.mean_ms
+    rows = [f"| at full utilisation | plans per second | {prices.currency} per million plans |", "|---|---:|---:|"]
+    for name, rate in rates.items():
+        million = prices.instance_hour[name.partition(",")[0]] / 3600 / rate * 1e6
+        rows.append(f"| {name} | {rate:.0f} | {million:.2f} |")
+    return "\n".join(rows)
+
+
+def planner_sizes() -> str:
+    """Return what a million plans cost by size of planner and instance, and from which size each instance pays."""
+    prices = Prices.from_json()
+    rows = table(prices)
+    lines = [f"| {prices.currency} per million plans | {' | '.join(KINDS)} |", f"|---|{'---|' * len(KINDS)}"]
+    for planner, ways in rows:
+        cells = [
+            f"{each.per_million:.2f}: {each.mean_ms:.0f} ms, p99 {each.p99_ms:.0f}; {each.how}"
+            if isinstance(each, Way)
+            else f"no: {each.reason}"
+            for each in ways
+        ]
+        lines.append(f"| **{planner.name}**, {planner.layer_bytes / 1e9:.2f} GB of layers | {' | '.join(cells)} |")
+    firsts = {kind: pays_from(rows, kind) for kind in KINDS}
+    said = [f"{kind} from {first.name.partition(' ')[0]}" for kind, first in firsts.items() if first]
+    never = [kind for kind, first in firsts.items() if first is None]
+    last = f"Cheapest of what a fleet may run on: {', '.join(said)}; never of these sizes: {', '.join(never)}."
+    return "\n".join([*lines, "", f"{last} All within {SLO_MS:g} ms at p99."])
+
+
+# Blocks that show no file of docs/figures, then those that show one by other means or under another name.
 TABLES: dict[str, Callable[[], str]] = {
     "licences": licence_table,
-    "architectures": architectures_table,
-    "siege": lambda: measured("siege", "make siege", render_siege),
-    "precision": lambda: measured("precision", "make eval-precisions", render_precision),
-    "turns": lambda: measured("turns", "python -m rehearsal.bench.breakdown", render_turns),
-    "neighbour": lambda: measured("neighbour", "make bench-neighbour", render_neighbour),
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,
     "decisions": decisions,
-    "every_decoding": every_decoding,
-    "behaviour_classes": behaviour_classes,
     "ordinary_peak": ordinary_peak,
     "at_full_use": at_full_use,
     "planner_sizes": planner_sizes,
     "seed_fleet": seed_fleet,
     "routing_bill": routing,
-    "answers": lambda: measured("answers", "make bench-answers", render_answers),
-    "rated": lambda: measured("rated", "python -m rehearsal.rated", render_rated),
-    "outcomes_load": lambda: measured("outcomes_load", "python -m rehearsal.outcomes", render_outcomes),
-    "value_speed": lambda: measured("value_speed", "python -m rehearsal.bench.value_speed", render_value_speed),
-    "interleaving": lambda: measured("interleaving", "python -m rehearsal.interleaving", render_interleaving),
-    "routing": lambda: measured("routing", "python -m rehearsal.bench.routing", render_routing),
-    "vllm": lambda: measured("vllm", "make bench-vllm", render_vllm),
-    "omission": lambda: measured("omission", "make bench-omission", render_omission),
-    "balancer": lambda: measured("balancer", "python -m rehearsal.stack.overhead", render_balancer),
-    "stack": lambda: measured("stack", "make rehearse-live", render_stack),
-    "wheels": lambda: measured("wheels", "python -m rehearsal.tools.wheels", render_wheels),
-    "passed": lambda: measured("passed", 'make load CASES="rehearsal/bench/cases/*.jsonl"', render_passed),
 }
+_WAYS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "first_answer": render_first_answer,
+    "gallery": render_gallery,
+    "neuron_graphs": partial(render, "neuron_loop"),
+}
+_FILES = {"every_decoding": "decoding", "behaviour_classes": "quality"}
 
 
 def rewrite(text: str, figures: Path = FIGURES) -> str:
-    """Return a document with every block rewritten. Raises FileNotFoundError or KeyError for a missing figure."""
+    """Return a document with every block rewritten. Raises FileNotFoundError or AttributeError for a missing figure."""
 
     def block(match: re.Match[str]) -> str:
         name = match.group(2)
         if name in TABLES:
-            return f"{match.group(1)}{TABLES[name]()}\n{match.group(3)}"
-        figure = json.loads((figures / f"{name}.json").read_text(encoding="utf-8"))
-        return f"{match.group(1)}{RENDERERS[name](figure)}\n{match.group(3)}"
+            shown = TABLES[name]()
+        else:
+            figure = json.loads((figures / f"{_FILES.get(name, name)}.json").read_text(encoding="utf-8"))
+            shown = _WAYS[name](figure) if name in _WAYS else render(name, figure)
+        return f"{match.group(1)}{shown}\n{match.group(3)}"
 
     return _BLOCK.sub(block, text)
 

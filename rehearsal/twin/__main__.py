@@ -1,6 +1,6 @@
 """`python -m rehearsal.twin run|search|validate|gate`: does a fleet hold, would a cheaper one, is the twin right?
 
-`make rehearse`, `make rehearse-search` and `make rehearse-validate` run it, and `make deploy` the gate: it rehearses
+`peakplan rehearse run`, `search` and `validate` run it, and `make deploy` the gate: it rehearses
 every scenario, and refuses where one fails, unless somebody gives a reason, which is logged. Exit codes: 0 PASS, 1
 FAIL, 2 for input that cannot be used.
 """
@@ -20,13 +20,13 @@ from typing import NoReturn
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.cost import PRICES, Prices
 from infra.fleet.settings import FleetFileError, FleetSettings
-from rehearsal.twin.curves import STATED_DAY, CurveError, at_hand, read_curve
+from rehearsal.load.arrivals import CurveError
+from rehearsal.twin.curves import STATED_DAY, at_hand, read_curve
 from rehearsal.twin.native.library import TwinUnavailableError
 from rehearsal.twin.rehearsal import SEEDS, Plan, processes, rehearse
 from rehearsal.twin.report import Report, as_json, write
 from rehearsal.twin.scenarios import SCENARIOS, ScenarioError, chosen
-from rehearsal.twin.search import search
-from rehearsal.twin.variants import untimed
+from rehearsal.twin.search import search, untimed
 from rehearsal.twin.work import ServiceTimesError, measured, stated
 
 TRAFFIC = "world-cup-98-jun30"
@@ -95,9 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, purpose in {"run": "does a fleet hold?", "search": "the cheapest fleets that hold, ranked"}.items():
         command = commands.add_parser(name, help=purpose)
         command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
-        command.add_argument(
-            "--traffic", default=at_hand(TRAFFIC), help="a trace by name, or a CSV file of second,requests"
-        )
+        command.add_argument("--traffic", default=at_hand(TRAFFIC), help=_TRAFFIC)
         command.add_argument("--peak", type=_multiple, default=1.0, help="times the forecast")
         command.add_argument("--times", choices=("stated", "measured"), default="stated", help="of service")
         command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the report")
@@ -110,9 +108,7 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--prices", type=Path, default=PRICES, help="another price file")
     command = commands.add_parser("gate", help="refuse a deploy of a fleet that does not hold")
     command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
-    command.add_argument(
-        "--traffic", default=at_hand(TRAFFIC), help="a trace by name, or a CSV file of second,requests"
-    )
+    command.add_argument("--traffic", default=at_hand(TRAFFIC), help=_TRAFFIC)
     command.add_argument("--force", default="", help="the reason to deploy all the same, which is logged")
     command.add_argument("--output", type=Path, default=OUTPUT)
     command.set_defaults(scenario="all", seeds=1, hosts=None, peak=1.0, times="stated", json=False)

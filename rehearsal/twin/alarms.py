@@ -10,9 +10,8 @@ from infra.fleet.alarm_kinds import Alarm, CompositeAlarm, MetricAlarm, Reading,
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.settings import FleetSettings
 from rehearsal.cloudwatch import EXTRA_PERIODS, Value, compute, next_state
-from rehearsal.twin.scenarios import Scenario
+from rehearsal.twin.scenarios import Course, Scenario
 from rehearsal.twin.simulation import SILENT_SECONDS, TELEMETRY_SECONDS
-from rehearsal.twin.situation import Course
 
 _MINUTE = 60
 _WINDOWS = 6  # of ten seconds in a minute
@@ -57,18 +56,6 @@ def states_of(minutes: dict[str, list[Value]], settings: FleetSettings) -> dict[
     for alarm in cell_alarms(settings):
         states[alarm.key] = _states(alarm, minutes, count, states)
     return states
-
-
-def minutes_of(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
-    """Return each metric of the course by minute, under CloudWatch's names, from the course's first minute on.
-
-    The model's own latency and its queue are among them, which no alarm reads.
-    """
-    found = {name: values[BEFORE:] for name, values in _minutes(course, scenario).items()}
-    count = len(next(iter(found.values())))
-    for name, column in (("ModelLatency", "model_p99_ms"), ("QueueTime", "queue_p99_ms")):
-        found[name] = [*map(float, course.column(column)[: count * _WINDOWS].reshape(count, -1).max(axis=1))]
-    return found
 
 
 def _states(alarm: Alarm, minutes: dict[str, list[Value]], count: int, known: dict[str, list[bool]]) -> list[bool]:

@@ -19,7 +19,7 @@ from infra.fleet.policies import PERIOD_SECONDS
 from rehearsal.twin.native import library
 from service.api.routes import REPLY_SECONDS
 from service.gateway import admission, load_shedder, request_queue, service_times
-from service.planner.worth.scorer import Scorer
+from service.planner.reader.reading import Reader
 from service.settings.choices import ADMISSION_QUANTILE, Routing
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -73,7 +73,7 @@ SOURCES = {
         "measured",
         "docs/figures/serving.json: gateway_ms p50 0.9 ms; a millisecond for balancer and network",
     ),
-    "rule": ("measured", "docs/figures/serving.json: plans by rule under ten times the capacity, p50 2 ms"),
+    "rule": ("measured", "docs/figures/serving.json: plans by the reader under ten times the capacity, p50 2 ms"),
     "cached": ("measured", "docs/figures/serving.json: answers from the cache, p50 1.5 ms"),
     "client_timeout": ("stated", "a client gives up 200 ms after its deadline"),
     "backoff": ("stated", "a client waits 100 ms before it asks again"),
@@ -112,11 +112,12 @@ def rules(refit_every: int = REFIT_EVERY, *, by_worth: bool = False) -> library.
 
 
 def routed(routing: Routing, model: Path) -> tuple[bool, float]:
-    """Return whether hosts that serve this model go by worth, and the worth below which rules plan by choice."""
-    scorer = Scorer.load(model)
-    if scorer is None or routing == "off":
+    """Return whether hosts that serve this model go by worth, and the worth below which the reader plans by choice."""
+    if routing == "off":
         return False, 0.0
-    return True, scorer.worth.bound.worth if routing == "always" else 0.0
+    reader = Reader.of_model(model)
+    bound = None if reader is None else reader.choices.bound
+    return True, bound.worth if bound is not None and routing == "always" else 0.0
 
 
 def most_inside(backlog: float) -> int:
@@ -140,7 +141,7 @@ class Load:
     question_share: Array = field(default_factory=lambda: np.zeros(0))  # [Q]: cumulated; empty: nothing is remembered
     worths: Array = field(default_factory=lambda: np.zeros((1, 1)))  # [B, W]: worth at evenly spaced quantiles
     by_worth: bool = False  # those that wait go in the order of their worth
-    choice: float = 0.0  # rules plan at once what is worth less
+    choice: float = 0.0  # the reader plans at once what is worth less
     shared_cache: bool = False
     deadline: float = 0.3
     seed: int = 1

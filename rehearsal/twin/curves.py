@@ -6,11 +6,7 @@ is read from the file itself, and a file with a hole in it is refused.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import itertools
-import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from rehearsal.bench.questions import DATA
+from rehearsal.load.arrivals import CurveError, read_rows
 
 Array = np.ndarray[Any, np.dtype[Any]]
-COLUMNS = ("second", "requests")
 DAY = 24 * 3600
 # Standard deviation of the load from second to second as a share of it, beyond Poisson: shared data, traces/README.md
 # (variance over mean of one-second counts around their minute, 1.49, on a public stream).
@@ -32,10 +28,6 @@ STATED_DAY = "stated-day"
 _BY_HOUR = {0: 0.35, 3: 0.2, 7: 0.22, 9: 0.4, 12: 0.5, 14: 0.42, 20: 0.256, 21: 1.0, 22: 1.0, 23: 0.6, 24: 0.35}
 _BURST = 1.5  # from which bursts within a minute are said to be there
 _PEAK_SECONDS = 300  # the peak's place is where this long a mean is highest
-
-
-class CurveError(ValueError):
-    """A trace that cannot be used. The message names the file, the line and what is wrong there."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,8 @@ def read_curve(trace: str, data: Path = DATA) -> Curve:
     if path is None or not path.is_file():
         known = ", ".join([STATED_DAY, *traces(data)])
         raise CurveError(f"{trace}: no such trace; name a CSV file of second,requests, or one of these: {known}")
-    seconds, counts = _rows(path)
+    seconds, found = read_rows(path)
+    counts = np.array(found)
     width = _width(path, seconds)
     relative = _by_second(counts, width)
     if len(relative) < _PEAK_SECONDS:
@@ -125,37 +118,10 @@ def flash(seconds: int, at: float, times: float, within: float = 60, holds: floa
     return factor
 
 
-def _rows(path: Path) -> tuple[list[int], Array]:
-    seconds, counts = [], []
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        with io.StringIO(content.decode(), newline="") as file:
-            reader = csv.reader(file)
-            if tuple(next(reader, ())) != COLUMNS:
-                raise CurveError(f"{path}: the first line must be {','.join(COLUMNS)}")
-            for line, row in enumerate(reader, start=2):
-                second, count = _row(path, line, row)
-                seconds.append(second)
-                counts.append(count)
-    except (OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
-        raise CurveError(f"{path}: cannot be read: {error}") from error
-    if len(counts) < 2 or not sum(counts):
-        raise CurveError(f"{path}: holds no arrivals")
-    return seconds, np.array(counts, float)
-
-
-def _row(path: Path, line: int, row: list[str]) -> tuple[int, float]:
-    try:
-        second, count = int(row[0]), float(row[1])
-    except (ValueError, IndexError):
-        raise CurveError(f"{path}: line {line} is not second,requests: {','.join(row)!r}") from None
-    if not 0 <= count < 1e12:
-        raise CurveError(f"{path}: line {line}: {row[1]} requests; a count is 0 or more")
-    return second, count
-
-
 def _width(path: Path, seconds: list[int]) -> int:
     """Return the bins' width. Raises CurveError for a hole, or a time that does not come after the one before."""
+    if len(seconds) < 2:
+        raise CurveError(f"{path}: one line says nothing of the bins' width")
     steps = [after - before for before, after in itertools.pairwise(seconds)]
     width = Counter(steps).most_common(1)[0][0]
     for line, step in enumerate(steps, start=3):

@@ -1,4 +1,4 @@
-"""The hosts of one Auto Scaling group in a simulated cell: started, warm, in service, removed, by zone.
+"""The hosts of one Auto Scaling group in a simulated cell: started, warm, in service, removed, by zone; their caches.
 
 What AWS does is stated as the documents say, and assumed where they are silent; `ASSUMED` names each, and the report
 shows them.
@@ -38,7 +38,7 @@ ASSUMED = {
     "caches": ("assumed", "where hosts share a cache, a plan of one is known to all within 10 s; where it is lost, "
                "each has what it answered itself"),
     "refresh": ("stated", "a deploy replaces 10, 50 and 100% of the hosts, ten minutes apart, until a scaling alarm on "
-                "latency or plans by rule rolls it back, which takes a boot"),
+                "latency or plans by the reader rolls it back, which takes a boot"),
 }  # fmt: skip
 
 
@@ -255,3 +255,59 @@ class AutoScalingGroup:
             zones = self._alive()
             ready = self.cell.now + self.settings.boot_seconds * self.boots
             self.refilling.append((ready, zones[number % len(zones)]))
+
+
+class Memories:
+    """The plans that a cell's hosts remember, question by question: each its own, and others' while they share a cache.
+
+    A host remembers what it answered, from the model or the reader. A plan that one host made is known to the others
+    within a window of ten seconds here, and at once in a real cache: the twin's share of hits is a little low.
+    """
+
+    def __init__(self, cell: Cell, question_share: Array, kept: float, seed: int, *, shared: bool) -> None:
+        """Take cumulated shares of questions by rank, and `kept`, the seconds for which a plan is remembered."""
+        self._rows, self._question_share, self._kept, self._seed = cell.remembered_until, question_share, kept, seed
+        self.shared, self._oldest = shared, -1.0
+
+    def settle(self, rate: float, hosts: int, now: float = 0.0) -> None:
+        """Let hosts remember what they do after long at `rate` questions a second in the cell, over so many hosts."""
+        rows, each = (1, rate) if self.shared else (len(self._rows), rate / max(hosts, 1))
+        left = _remembered(self._question_share, rows, each, self._kept, self._seed)
+        self._rows[:] = np.where(left > 0, now + left, -1.0)
+
+    def exchange(self) -> None:
+        """Let every host know what the others have planned since the cache was empty, where they share one."""
+        if self.shared:
+            np.maximum(self._rows, np.where(self._rows > self._oldest, self._rows, -1.0).max(axis=0), out=self._rows)
+
+    def lose_cache(self, rate: float, hosts: int, now: float) -> None:
+        """Leave each host with what it answered itself."""
+        self.shared = False
+        self.settle(rate, hosts, now)
+
+    def keep_own(self, rate: float, hosts: int, seconds: float) -> None:
+        """Leave each host as much as a memory of the last seconds would hold, the cell being asked `rate` a second."""
+        self.shared = False
+        left = _remembered(self._question_share, len(self._rows), rate / max(hosts, 1), seconds, self._seed)
+        self._rows[:] = np.where(left > 0, self._rows, -1.0)
+
+    def come_back(self, *, empty: bool) -> None:
+        """Share again: what is planned from now on, or where the cache was only away, what it has been given, too."""
+        self.shared, self._oldest = True, float(self._rows.max()) if empty else -1.0
+
+    def forget(self) -> None:
+        """Leave nobody anything; a shared cache is lost too."""
+        self.shared = False
+        self._rows[:] = -1.0
+
+
+def _remembered(shares: Array, hosts: int, rate: float, seconds: float, seed: int) -> Array:
+    """Return until when each host remembers each question, [hosts, Q], after long at `rate` questions a second a host.
+
+    A question that comes with rate r is remembered for `seconds`, then missed for 1/r on average: it is there for the
+    share r T / (1 + r T) of the time, with a uniform rest.
+    """
+    numbers = np.random.default_rng([seed, 2])
+    each = np.diff(shares, prepend=0.0) * rate * seconds
+    there = numbers.random((hosts, len(shares))) < each / (1 + each)
+    return np.where(there, numbers.random((hosts, len(shares))) * seconds, -1.0)

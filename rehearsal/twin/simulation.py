@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,8 +13,9 @@ from infra.fleet import sizing
 from infra.fleet.calendar import Calendar
 from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.policies import PERIOD_SECONDS, Metrics
-from infra.fleet.replacement import stops
+from infra.fleet.replacement import Stop, careful, stops
 from infra.fleet.scaling import ScalingLaw
+from infra.fleet.settings import FleetSettings
 from infra.fleet.shards import fullest_share, fullest_share_without_one_cell
 from rehearsal.twin.cell import (
     ANSWERED,
@@ -30,15 +32,14 @@ from rehearsal.twin.cell import (
     routed,
 )
 from rehearsal.twin.curves import DAY, flash
-from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices, with_others
-from rehearsal.twin.memories import Memories
-from rehearsal.twin.releases import FAILING, SLOWDOWN, goes_off, waves
-from rehearsal.twin.situation import BEFORE, Course, Situation, begins, peak_rate
+from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Memories, Numbers, notices, with_others
+from rehearsal.twin.scenarios import BEFORE, Course, Situation, begins, peak_rate
 from rehearsal.twin.work import group_share, questions
 from service.gateway.admission import FIRST_EXPECTATION
 
 TELEMETRY_SECONDS = 15
 FEWEST_REQUESTS = 20  # in a period; infra/constructs/scaling.py does not act on a share of fewer
+SLOWDOWN, FAILING = 2.0, 0.2  # of a bad release
 SILENT_SECONDS, CELL_OUT_SECONDS, RESTART_SECONDS = 600, 60, 60
 
 
@@ -183,7 +184,6 @@ class Run:
         totals = [sum(column) for column in zip(*(counts for _, counts in readings), strict=True)]
         offered, replica_seconds, answered, degraded, shed = totals
         by_group = [counts[1] for _, counts in readings]
-        model, queue = cell.model_latencies.sum(axis=0), cell.queue_times.sum(axis=0)
         rate = float(self._rates[int(now) - PERIOD_SECONDS : int(now)].mean())
         self._rows.append(
             [0.0] * (1 + len(OUTCOMES))
@@ -191,7 +191,6 @@ class Run:
             + [sum(len(group.in_service) for group in self._groups), self._needed(rate)]
             + [sum(sum(group.warm.values()) for group in self._groups), sum(serving)]
             + [offered, replica_seconds, answered, degraded, shed]
-            + [1000 * percentile(model, 0.99), 1000 * percentile(queue, 0.99)]
             + [sum(seconds for group, seconds in zip(self._groups, by_group, strict=True) if group.group.stands_in)]
         )
         for array in (cell.latencies, cell.model_latencies, cell.queue_times, cell.host_counts):
@@ -296,3 +295,27 @@ class Run:
                 self._waves = []
                 self._rolled_back = self._cell.now + self._settings.boot_seconds
                 return
+
+
+def waves(settings: FleetSettings) -> list[tuple[int, float]]:
+    """Return (seconds into the deploy, share of hosts) of each step of a release.
+
+    The time that instances take to boot is left out: harm comes early.
+    """
+    replacement = careful(settings)
+    return [(step * replacement.checkpoint_seconds, share / 100) for step, share in enumerate(replacement.checkpoints)]
+
+
+def goes_off(stop: Stop, readings: Sequence[Metrics | None]) -> bool:
+    """Return whether the alarm of `stop` goes off, by the readings of every period since the run began.
+
+    A reading of its longer period is the mean of those in it: of shares that is nearly exact, and of percentiles
+    somewhat low where they differ, so the twin stops no release sooner than CloudWatch would.
+    """
+    each = stop.period_seconds // PERIOD_SECONDS
+    whole = len(readings) // each
+    over = 0
+    for period in range(max(0, whole - stop.periods), whole):
+        values = [reading.of(stop.signal) for reading in readings[period * each : (period + 1) * each] if reading]
+        over += bool(values) and float(np.mean(values)) >= stop.line
+    return over >= stop.breaching

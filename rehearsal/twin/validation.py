@@ -1,6 +1,6 @@
-"""`make rehearse-validate`: the twin against the live service, asked the same, side by side.
+"""`peakplan rehearse validate`: the twin against the live service, asked the same, side by side.
 
-The service is the real one with replicas that sleep for a seeded time (live_service.py). The twin replays the same
+The service is the real one with replicas that sleep for a drawn time (light_host.py). The twin replays the same
 arrivals and the same times; what the gateway adds is fitted at half load and judged elsewhere. Then the twin draws its
 own arrivals and times from the same distribution, as a rehearsal does. A run whose load generator lags is void.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,18 +19,21 @@ from typing import Any
 import numpy as np
 
 from rehearsal.bench.machine import describe_machine
+from rehearsal.client import Sample, Shot
+from rehearsal.light_host import RecordedTimes
 from rehearsal.load import arrivals
 from rehearsal.load.__main__ import run as fire
-from rehearsal.load.client import Sample, Shot
 from rehearsal.load.result import latency_summary, shown
-from rehearsal.load.server import ServerError, serving
+from rehearsal.server import ServerError, serving
 from rehearsal.twin.cell import BINS_PER_SECOND, BY_RULE, MODEL, Cell, Constants, Load, percentile
-from rehearsal.twin.live_service import SeededTimes, question
 from rehearsal.twin.work import log_normal
 from service.api.routes import REPLY_SECONDS
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
 
-MODULE = "rehearsal.twin.live_service"
-TIMES = SeededTimes(0.040, 0.120, 1)
+MODULE = "rehearsal.light_host"
+MEAN, P99 = 0.040, 0.120  # seconds
+TIMES = RecordedTimes((), (tuple(log_normal(MEAN, P99)),))
 REPLICAS, DEADLINE = 4, 0.3
 BUSY, OVERLOADED = (0.5, 0.7, 0.85, 0.95), (1.5, 3.0)
 SECONDS = 60.0
@@ -57,7 +61,7 @@ class Live:
     @property
     def is_void(self) -> bool:
         """Whether the generator was too late for the run to say anything."""
-        return self.lag > MOST_LAG * TIMES.mean
+        return self.lag > MOST_LAG * MEAN
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,8 @@ def validate(scale: float, folder: Path, *, as_json: bool = False) -> int:
     void = [live.busy for live in lives if live.is_void]
     holds = not void and all(row["holds"] for row in rows)
     folder.mkdir(parents=True, exist_ok=True)
-    figure: dict[str, Any] = {"command": "make rehearse-validate", "machine": describe_machine(), "scale": scale}
-    figure |= {"replicas": REPLICAS, "mean_ms": 1000 * TIMES.mean, "p99_ms": 1000 * TIMES.p99, "void": void}
+    figure: dict[str, Any] = {"command": "peakplan rehearse validate", "machine": describe_machine(), "scale": scale}
+    figure |= {"replicas": REPLICAS, "mean_ms": 1000 * MEAN, "p99_ms": 1000 * P99, "void": void}
     figure |= {"overhead_ms": round(1000 * overhead, 3), "occupied_ms": round(1000 * occupied, 3), "rows": rows}
     (folder / "validation.json").write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
     if as_json:
@@ -120,9 +124,19 @@ def fit(live: Live) -> tuple[float, float]:
     return occupied, max(live.latencies["p50"] - twin.latencies["p50"], 0.0)
 
 
+def question(number: int) -> str:
+    """Return the question of this number; all are of one length."""
+    return f"q{number:09d} shoes"
+
+
+def taken(number: int) -> float:
+    """Return the seconds that a replica is busy with a question."""
+    return TIMES.seconds(render_prompt(Question.parse(question(number))))
+
+
 def _live(busy: float, seconds: float, number: int) -> Live:
     """Load the live service; each run has a service of its own."""
-    rate = busy * REPLICAS / TIMES.mean
+    rate = busy * REPLICAS / MEAN
     times = arrivals.poisson(rate, seconds, seed=number + 1)
     first = 1_000_000 * (number + 1)
     shots = [
@@ -132,14 +146,15 @@ def _live(busy: float, seconds: float, number: int) -> Live:
         "PEAKPLAN_REPLICAS": REPLICAS,
         "PEAKPLAN_OVERSUBSCRIBE": 1,  # they sleep
         "PEAKPLAN_CACHE_ENTRIES": 0,
-        "TWIN_MEAN_MS": 1000 * TIMES.mean,
-        "TWIN_P99_MS": 1000 * TIMES.p99,
-        "TWIN_SEED": TIMES.seed,
     }
     print(f"the live service at {busy:g} busy, {seconds:g} s", file=sys.stderr, flush=True)
-    with serving(environment, MODULE) as server:
-        samples = fire(server.url, shots, progress=False)
-    drawn = [TIMES.seconds(first + index) for index in range(len(times))]
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8") as figure:
+        band = {"mean_characters": 0, "quantiles_ms": [1000 * each for each in TIMES.quantiles[0]]}
+        json.dump({"service_times": {"bands": [band]}}, figure)
+        figure.flush()
+        with serving({**environment, "LIGHT_FIGURE": figure.name}, MODULE) as server:
+            samples = fire(server.url, shots, progress=False)
+    drawn = [taken(first + index) for index in range(len(times))]
     return _summary(busy, seconds, samples, np.column_stack((times, drawn)))
 
 
@@ -177,7 +192,7 @@ def _replayed_once(live: Live, occupied: float, overhead: float) -> Twin:
     replay[:, 2], replay[:, 3] = len(question(0)) + 2, DEADLINE - REPLY_SECONDS
     replay[:, 5] = -1  # nothing is remembered
     load = Load(
-        times=np.full((1, 1, 1), TIMES.mean),
+        times=np.full((1, 1, 1), MEAN),
         seconds=live.seconds + 10,
         replay=replay,
         by_worth=True,  # as the service's own setting is; all questions are worth the same
@@ -189,8 +204,8 @@ def _replayed_once(live: Live, occupied: float, overhead: float) -> Twin:
 def _nominal(live: Live, occupied: float, overhead: float) -> Twin:
     """Let the twin draw its own arrivals and times, for long."""
     seconds = 2000.0
-    rates = np.full(int(seconds), live.busy * REPLICAS / TIMES.mean)
-    times = log_normal(TIMES.mean, TIMES.p99)[None, None, :] + occupied
+    rates = np.full(int(seconds), live.busy * REPLICAS / MEAN)
+    times = np.array(TIMES.quantiles[0])[None, None, :] + occupied
     return _twin(
         Load(times=times, seconds=seconds + 10, rates=rates, by_worth=True, deadline=DEADLINE), seconds, overhead
     )
@@ -199,7 +214,7 @@ def _nominal(live: Live, occupied: float, overhead: float) -> Twin:
 def _twin(load: Load, seconds: float, overhead: float) -> Twin:
     constants = replace(Constants(), overhead=overhead, refit_every=1)
     cell = Cell(load, nodes=1, hosts=1, constants=constants)
-    cell.bring_in(0, 0, REPLICAS, np.full(8 * REPLICAS, TIMES.mean))
+    cell.bring_in(0, 0, REPLICAS, np.full(8 * REPLICAS, MEAN))
     cell.put_in_everywhere(0, 0.0)
     cell.advance(seconds + 9)
     outcomes = cell.outcomes.sum(axis=0)

@@ -65,7 +65,7 @@ def stated(settings: FleetSettings) -> Work:
 
 
 def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
-    """Return the service times that `make load-figures` measured on its machine, by question length, for every group.
+    """Return the service times that `peakplan bench load` measured on its machine, by question length, for every group.
 
     Raises:
         ServiceTimesError: the figure has none.
@@ -86,7 +86,7 @@ def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
     shares = np.cumsum([band["share"] for band in bands])
     lengths = np.array([band["mean_characters"] for band in bands], float)
     plans = f"{found['service_times']['requests']} plans on {found['machine']['processor']}"
-    source = f"make load-figures, {plans}, not on the fleet's instances"
+    source = f"peakplan bench load, {plans}, not on the fleet's instances"
     return Work(
         np.array([tables] * len(settings.groups)), shares / shares[-1], lengths, True, source, worths(len(bands))
     )
@@ -108,18 +108,6 @@ def questions(distinct: int = DISTINCT, exponent: float = ZIPF) -> Array:
     weights = (np.arange(distinct) + 1.0) ** -exponent
     shares: Array = np.cumsum(weights) / weights.sum()
     return shares
-
-
-def remembered(shares: Array, hosts: int, rate: float, seconds: float, seed: int) -> Array:
-    """Return until when each host remembers each question, [hosts, Q], after long at `rate` questions a second a host.
-
-    A question that comes with rate r is remembered for `seconds`, then missed for 1/r on average: it is there for the
-    share r T / (1 + r T) of the time, with a uniform rest.
-    """
-    numbers = np.random.default_rng([seed, 2])
-    each = np.diff(shares, prepend=0.0) * rate * seconds
-    there = numbers.random((hosts, len(shares))) < each / (1 + each)
-    return np.where(there, numbers.random((hosts, len(shares))) * seconds, -1.0)
 
 
 def group_share(settings: FleetSettings, group: Group) -> float:

@@ -2,65 +2,59 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
+from pydantic import ValidationError
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.access import Access
+from service.api.access import Access, AllowedHosts, RefusedOrigins
 from service.api.answers import ANSWER_PATH
 from service.api.answers import router as answers_router
-from service.api.api_keys import ApiKeys
 from service.api.batches import router as batches_router
-from service.api.callers import Callers
 from service.api.experiment import ANSWER_HEADER, SHOPPER_HEADER, Experiment
-from service.api.fast_lane import FastLane
-from service.api.hosts import AllowedHosts, RefusedOrigins
-from service.api.keeping import event_keeper, experiment, outcome_log
-from service.api.middleware import JsonBody, RequestContext
+from service.api.lifecycle import DeadlineWatch, Readiness, Reloader
+from service.api.middleware import JsonBody, RequestContext, replay
+from service.api.models import PlanRequest
 from service.api.observation import OUTCOMES_PATH, PLAN_PATH, Observer
-from service.api.openapi import Api
-from service.api.operations import LOCAL_PATHS, METRICS_PATH
-from service.api.operations import router as operations_router
+from service.api.outcome_log import event_keeper, experiment, outcome_log
+from service.api.outcomes import answer_events, read_events
 from service.api.outcomes import router as outcomes_router
-from service.api.page import page_routes
-from service.api.problems import install_problem_handlers
-from service.api.readiness import DeadlineWatch, Readiness
-from service.api.reload import Reloader
+from service.api.page import Api, page_routes
+from service.api.problems import bug_response, install_problem_handlers
 from service.api.request_ids import RequestIds
-from service.api.routes import JSON_PATHS, SHOP_PATH, router
+from service.api.routes import JSON_PATHS, LOCAL_PATHS, METRICS_PATH, SHOP_PATH, answer_plan, operations_router, router
 from service.api.services import Services
 from service.api.shop import SampleShop
-from service.api.shop_folders import Shops
 from service.engines.factory import make_engine, model_source
 from service.engines.protocol import DegradedReason, Engine, EngineUnavailableError
 from service.engines.worker.messages import ModelSource
-from service.events.sessions import Sessions
+from service.events.keeper import Sessions
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.gateway.request_queue import CapacityError
 from service.gateway.turns import Places
-from service.planner.caching import CachingPlanner
-from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.fallback.reading.conversation import Conversation
-from service.planner.plan_cache import BorrowedPlanCache, PlanCache
-from service.planner.planner import Planner
+from service.planner.caching import CachingPlanner, PlanCache, Router
+from service.planner.planner import Agreement, Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.question import Question
-from service.planner.redis_plan_cache import RedisPlanCache
-from service.planner.spot_checks import SpotCheckCounts, SpotChecks
+from service.planner.reader.reading import Reader, ReaderError
+from service.planner.redis_plan_cache import ElastiCacheTokens, RedisPlanCache
+from service.planner.shop.folder import Lexicon, ShopFolder, ShopFolderError
+from service.planner.spelling import use_shop
 from service.planner.vocabulary import Vocabulary, VocabularyError
-from service.planner.worth.routing import Router
-from service.planner.worth.scorer import Scorer, WorthError
 from service.settings import Settings
 from service.settings.groups import CacheSettings
-from service.telemetry.emf import EmfCollector
-from service.telemetry.metrics import Metrics, Reading
-from service.telemetry.traces import make_tracer
+from service.telemetry.logs import error_location
+from service.telemetry.metrics import EmfCollector, Metrics, Reading
+from service.telemetry.traces import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -82,12 +76,18 @@ def settings_vocabulary(settings: Settings) -> Vocabulary:
         raise EngineUnavailableError(str(error)) from error
 
 
-def settings_scorer(settings: Settings) -> Scorer | None:
-    """Read the scorer of the settings' model; None where it has none. Raises EngineUnavailableError."""
+def settings_reader(settings: Settings) -> Reader | None:
+    """Read the reader of the settings' model, or the shipped one where it has none. Raises EngineUnavailableError."""
     try:
-        return Scorer.load(settings.model_dir)
-    except WorthError as error:
+        reader = Reader.of_model(settings.model_dir)
+    except ReaderError as error:
         raise EngineUnavailableError(str(error)) from error
+    if reader is None:
+        logger.warning(
+            "the model folder has no reader: where no replica is free, a question's own words are searched for",
+            extra={"folder": str(settings.model_dir)},
+        )
+    return reader
 
 
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
@@ -102,35 +102,33 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
         [replica_engine(settings, source, number) for number in range(settings.replica_count * settings.batch_size)],
         version=source.version,
         order=settings.queue.order,
-        quantile=settings.queue.admission_quantile,
         hang_seconds=settings.queue.hang_seconds,
-        warm_up=warm_up_requests(settings.strategy, settings_vocabulary(settings)),
-        by_worth=(settings.routing != "off" or settings.experiment.routes_by_worth)
-        and settings_scorer(settings) is not None,
+        warm_up=warm_up_requests(settings.strategy, settings_vocabulary(settings), settings_reader(settings)),
+        by_worth=settings.routing != "off" or settings.experiment.routes_by_worth,
     )
 
 
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
-    vocabulary = settings_vocabulary(settings)
+    vocabulary, reader = settings_vocabulary(settings), settings_reader(settings)
     shops = Shops.load(settings)
     shops.use()
-    plan_by_rule(Conversation(_FIRST), vocabulary)  # reads the word list, so that no request waits for it
-    planner, drain = Planner(pool, vocabulary, settings.strategy), Drain(settings.drain_seconds)
+    if reader is not None:
+        reader.read(_FIRST, vocabulary)  # so that no request waits for a library's first product
+    planner, drain = Planner(pool, vocabulary, settings.strategy, reader), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)
-    router = Router(settings.routing, settings_scorer(settings), lambda: pool.idle)
-    on_spare = Planner(pool.spare, vocabulary, settings.strategy)
-    checks = SpotChecks(on_spare, settings.spot_check_share, lambda: not drain.draining)
-    caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal, router, checks)
-    batches = _batch_planner(Planner(pool.patient, vocabulary, settings.strategy), pool, memory, router, drain)
+    router = Router(settings.routing, lambda: pool.idle)
+    caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal, router)
+    patient = Planner(pool.patient, vocabulary, settings.strategy, reader)
+    batches = _batch_planner(patient, pool, memory, router, drain)
     emf = EmfCollector(
         {"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group, "Release": settings.release}
     )
     metrics = Metrics(
-        lambda: _reading(pool, caching, checks.counts, shared), settings.slo_ms, emf if settings.fleet else None
+        lambda: _reading(pool, caching, planner.agreement, shared), settings.slo_ms, emf if settings.fleet else None
     )
-    tracer = make_tracer(settings.otlp_endpoint)
+    tracer = Tracer(settings.otlp_endpoint) if settings.otlp_endpoint else None
     secret = settings.outcomes.key.get_secret_value()
     request_ids = RequestIds(secret, cell=settings.cell)
     sessions = Sessions(secret, settings.outcomes.salt_days)
@@ -151,11 +149,11 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         drain=drain,
         load_shedder=LoadShedder(settings.queue.backlog_ms / 1000, most_bytes=settings.http.max_memory_mb * 2**20),
         metrics=metrics,
-        observer=Observer(metrics, tracer, log_text=settings.log_text),
+        observer=Observer(metrics, tracer),
         reloader=Reloader(
             pool,
             lambda: source or settings_source(settings),
-            partial(_read_model, settings, planner, router, trial, shop),
+            partial(_read_model, settings, planner, trial, shop),
             partial(replica_engine, settings),
         ),
         deadline_ms=settings.deadline_ms,
@@ -185,18 +183,16 @@ def _batch_planner(
         is_late = deadline is not None and deadline <= time.monotonic()
         return CapacityError("every replica was needed until it was too late", "capacity") if is_late else None
 
-    return CachingPlanner(planner, lambda: pool.version, BorrowedPlanCache(memory), None, refusal, router)
+    return CachingPlanner(planner, lambda: pool.version, memory, None, refusal, router, remembers=False)
 
 
-def _read_model(
-    settings: Settings, planner: Planner, router: Router, trial: Experiment | None, shop: SampleShop
-) -> Callable[[], None]:
+def _read_model(settings: Settings, planner: Planner, trial: Experiment | None, shop: SampleShop) -> Callable[[], None]:
     """Read what planning must know of the settings' model; what is returned makes it known. Raises EngineError."""
-    vocabulary, scorer = settings_vocabulary(settings), settings_scorer(settings)
+    vocabulary, reader = settings_vocabulary(settings), settings_reader(settings)
     shops = Shops.load(settings)
 
     def adopt() -> None:
-        planner.vocabulary, router.scorer = vocabulary, scorer
+        planner.vocabulary, planner.reader = vocabulary, reader
         shops.use()
         shop.renew()
         if trial is not None:
@@ -210,8 +206,6 @@ def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
         return None
     credentials = None
     if cache.iam_user:
-        from service.planner.elasticache_token import ElastiCacheTokens  # botocore's import takes memory and a moment
-
         credentials = ElastiCacheTokens(cache.iam_user, cache.iam_cache, cache.iam_region)
     return RedisPlanCache(
         cache.url.get_secret_value(),
@@ -223,7 +217,7 @@ def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
 
 
 def _reading(
-    pool: ReplicaPool, planner: CachingPlanner, checks: SpotCheckCounts, shared: RedisPlanCache | None
+    pool: ReplicaPool, planner: CachingPlanner, agreement: Agreement, shared: RedisPlanCache | None
 ) -> Reading:
     counts, cache = pool.counts, planner.counts
     refused = sum(counts[f"refused_{reason}"] for reason in get_args(DegradedReason))
@@ -233,9 +227,9 @@ def _reading(
             "ReplicaRestarts": counts["restarts"],
             "CacheHits": cache["hits"] + cache["shared_hits"] + cache["joined"],
             "CacheMisses": cache["misses"],
-            "SpotChecks": checks.checked,
-            "SpotChecksDiffering": checks.differing,
-            "SpotChecksExpected": checks.expected,
+            "SpotChecks": agreement.checked,
+            "SpotChecksDiffering": agreement.differing,
+            "SpotChecksExpected": agreement.expected,
         },
         asked=counts["admitted"] - counts["retried"] + refused,
         service_seconds=pool.expected_seconds,
@@ -263,16 +257,11 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         api.include_router(each)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    body = JsonBody(lane, paths=POSTED, max_bytes=settings.http.max_body_bytes)
+    body = JsonBody(lane, paths=POSTED)
     access = Access(
         body,
-        tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
-        callers=Callers(
-            settings.auth.caller_from, settings.auth.caller_claim, settings.auth.rates, settings.auth.networks
-        ),
-        rate=settings.auth.rate,
-        load_shedder=services.load_shedder,
-        control_token=settings.auth.control_token.get_secret_value(),
+        settings.auth,
+        services.load_shedder,
         guarded=(*POSTED, METRICS_PATH),
         limited=SHED_PATHS,
         local=LOCAL_PATHS,
@@ -294,3 +283,74 @@ def _with_cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
         allow_headers=["authorization", "content-type", "traceparent", "tracestate", "x-request-id", SHOPPER_HEADER],
         expose_headers=["retry-after", "x-request-id", ANSWER_HEADER],
     )
+
+
+_Answer = Callable[[Any, Scope, Receive, Services], Awaitable[Response]]
+_LANES: dict[str, tuple[Callable[[bytes], Any], _Answer]] = {
+    PLAN_PATH: (PlanRequest.model_validate_json, answer_plan),
+    OUTCOMES_PATH: (read_events, answer_events),
+}
+
+
+class FastLane:
+    """Middleware that answers valid requests for plans, and events; `app` gets the rest."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in _LANES:
+            return await self._app(scope, receive, send)
+        read, answer = _LANES[scope["path"]]
+        body = (await receive()).get("body", b"")  # whole, as our server passes it; none where the client left
+        try:
+            request = read(body)
+        except ValidationError:
+            return await self._app(scope, replay(body, receive), send)
+        response = await self._answered(answer(request, scope, receive, self._services), scope)
+        return await response(scope, receive, send)
+
+    async def _answered(self, answer: Awaitable[Response], scope: Scope) -> Response:
+        try:
+            return await answer
+        except Exception as error:
+            logger.error("a request failed", extra={"exception": error_location(error)})
+            return bug_response(scope["state"]["request_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Shops:
+    """The shop in which words are read, and those of arms that have one of their own; None for none."""
+
+    usual: Lexicon | None
+    of_arms: Mapping[str, Lexicon | None]
+
+    @classmethod
+    def load(cls, settings: Settings) -> "Shops":
+        """Read the folders, each once. Raises EngineUnavailableError, which names the setting and the file."""
+        read: dict[Path, Lexicon] = {}
+
+        def folder(path: Path | None, setting: str) -> Lexicon | None:
+            if path is None:
+                return None
+            if (known := path.resolve()) not in read:
+                read[known] = _read(path, setting)
+            return read[known]
+
+        usual = folder(settings.shop_dir, "PEAKPLAN_SHOP_DIR")
+        arms = settings.experiment.shop_dirs.items()
+        return cls(usual, {arm: folder(path, f"PEAKPLAN_EXPERIMENT_SHOPS, arm {arm}") for arm, path in arms})
+
+    def use(self) -> None:
+        """Read words so from now on."""
+        use_shop(self.usual, self.of_arms.values())
+
+
+def _read(path: Path, setting: str) -> Lexicon:
+    try:
+        shop = ShopFolder.load(path)
+    except ShopFolderError as error:
+        raise EngineUnavailableError(f"{setting}: {error}") from error
+    logger.info("shop", extra={"folder": str(path), "version": shop.digest, "megabytes": round(shop.size / 1e6, 1)})
+    return shop.lexicon

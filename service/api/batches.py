@@ -1,4 +1,4 @@
-"""`POST /plans`: many questions at once, for jobs that can wait; nobody waits for them (`gateway/patience.py`)."""
+"""`POST /plans`: many questions at once, for offline jobs; they never delay shoppers (`gateway/idle_replicas.py`)."""
 
 import asyncio
 import json
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 MOST_REQUESTS = 64
 DEADLINE_MS = 10_000
 _MOST_DEADLINE_MS = 30_000
-_RETRY_AFTER = {"Retry-After": "1"}
 
 
 class BatchedRequest(PlanRequest):
@@ -86,7 +85,7 @@ async def plans(body: PlansRequest, request: Request, use: Use) -> Response:
     batch = _Batch(body.requests, request.scope, use)
     if not use.load_shedder.is_open or not use.batch_room.enter(batch.client, batch.give_way):
         detail = "This host has as much to do as it can now. A batch can wait: try again in a second."
-        return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
+        return problem_response(request_id, 503, detail)
     try:
         parts = await unless_client_leaves(request.receive, batch.answers())
     except ClientLeftError:
@@ -140,7 +139,7 @@ class _Batch:
                 request = given if isinstance(given, BatchedRequest) else BatchedRequest.model_validate(given)
                 planned = await self._charged(request, request_id)
                 if planned is None:
-                    detail = "This host can now not even turn this down with a plan by rule. Try again in a second."
+                    detail = "This host can now not even let the reader plan this. Try again in a second."
                     return self._problem(problem_response(request_id, 503, detail))
                 answer = PlanAnswer.of(planned, request_id, time.monotonic() - self._state["started"]).json()
             except ValidationError as error:
@@ -169,7 +168,7 @@ class _Batch:
             with use.load_shedder:
                 question = request.question
                 caller = self._state.get("caller", "")
-                task = PlanTask(question, use.planner.vocabulary, deadline, caller)
+                task = PlanTask(question, use.planner.vocabulary, deadline, caller, reader=use.planner.reader)
                 planned = await self._at_once(task) if question.weight > 1 else use.batches.plan_at_once(task)
         if planned is None:
             planned = await use.batches.plan(task)

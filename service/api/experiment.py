@@ -1,6 +1,6 @@
 """Which arm of the operator's experiment a shopper's plan is made by.
 
-Whoever asks says who the shopper is in a header, which is kept as a hash alone. The arm follows from the experiment's
+The caller names the shopper in a header, which is kept as a hash alone. The arm follows from the experiment's
 name and the shopper (`peakplan_client.experiments`), so that a web page can know it beforehand; the answer says it too.
 The exposure is kept with the plan (outcome_log.py).
 
@@ -9,8 +9,8 @@ reaches another host all the same gets that host's plan, because a plan matters 
 arm: to leave them out would compare those alone for whom nothing went wrong. They are told apart, and counted.
 
 Where arms of one process differ in who plans, each has cached plans of its own: the model's plan of one arm would
-otherwise answer the same question in an arm whose rules plan it. So it is where an arm has a shop folder of its own,
-in which its shoppers' words are read.
+otherwise answer the same question in an arm in which the reader plans it. So it is where an arm has a shop folder of
+its own, in which its shoppers' words are read.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ from types import MappingProxyType
 
 from peakplan_client.experiments import assigned, is_unit
 
-from service.events.sessions import Sessions
+from service.events.keeper import Sessions
 from service.planner.prompt import Planners
 from service.planner.shop import current
-from service.planner.shop.lexicon import Lexicon
-from service.settings.experiments import ROUTED
+from service.planner.shop.folder import Lexicon
+from service.settings.groups import ROUTED
 
 SHOPPER_HEADER, ANSWER_HEADER = "x-experiment-unit", "x-experiment"
 _PLANNERS: dict[str, Planners] = {
@@ -54,8 +54,6 @@ class Exposure:
 
 
 class Experiment:
-    """Assigns shoppers to arms."""
-
     def __init__(
         self,
         name: str,

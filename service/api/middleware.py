@@ -1,4 +1,4 @@
-"""Middleware around every request: id, route, safe headers, a bounded JSON body. Plain ASGI, because it is fast."""
+"""Middleware around every request: id, route, safe headers, a JSON body. Plain ASGI, because it is fast."""
 
 import asyncio
 import re
@@ -92,42 +92,18 @@ class RequestContext:
 
 
 class JsonBody:
-    """Reads the whole body of a POST to `paths`; answers 413 or 415 unless it is a small JSON body.
+    """Answers 415 to a POST to one of `paths` whose body does not say that it is JSON. Our server has bounded it."""
 
-    Our server has the body before it calls the application, and limits its time too (`protocol.py`).
-    """
-
-    def __init__(self, app: ASGIApp, *, paths: Collection[str], max_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, paths: Collection[str]) -> None:
         self._app = app
         self._paths = frozenset(paths)
-        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in self._paths:
+        is_ours = scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in self._paths
+        if not is_ours or _JSON_TYPE.match(scope["state"]["headers"].get(b"content-type", b"")):
             return await self._app(scope, receive, send)
-        body = await self._read(receive)
-        if body is None:
-            detail = f"The body is larger than {self._max_bytes} bytes."
-            return await self._refuse(413, detail, scope, receive, send)
-        if not _JSON_TYPE.match(scope["state"]["headers"].get(b"content-type", b"")):
-            detail = "The body must be JSON, sent with Content-Type: application/json."
-            return await self._refuse(415, detail, scope, receive, send)
-        return await self._app(scope, replay(body, receive), send)
-
-    async def _read(self, receive: Receive) -> bytes | None:
-        """Return the body; None when it is too large."""
-        body = b""
-        while len(body) <= self._max_bytes:
-            message = await receive()
-            body += message.get("body", b"")
-            if message["type"] == "http.disconnect" or not message.get("more_body"):
-                break
-        return None if len(body) > self._max_bytes else body
-
-    async def _refuse(self, status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {"connection": "close"} if status == 413 else None
-        response = problem_response(scope["state"]["request_id"], status, detail, headers=headers)
-        await response(scope, receive, send)
+        detail = "The body must be JSON, sent with Content-Type: application/json."
+        return await problem_response(scope["state"]["request_id"], 415, detail)(scope, receive, send)
 
 
 def callers_id(given: bytes) -> str:

@@ -112,15 +112,15 @@ class Timing:
 
 
 _REASON = (
-    "Why rules made the plan; null where they did not. deadline: the model needs longer than the request allows; "
+    "Why the reader's plan stands in; null where it does not. deadline: the model needs longer than a request allows; "
     "capacity: more is asked than all replicas can do; too_long: the model cannot read or write so much; engine: no "
     "replica is up, or none gave a sound answer; fault: the planner itself failed at this question."
 )
 
 
 _SOURCE = (
-    "Who made the plan. model: just now; cache: the model, earlier (`model` says which); fallback: rules, because the "
-    "model could not (`reason` says why); rules: by choice, as the model would hardly have planned it better."
+    "Who made the plan. model: just now; cache: the model, earlier (`model` says which); fallback: the small reader, "
+    "because the model could not (`reason` says why); rules: the reader by choice, as it is sure of this one."
 )
 
 
@@ -184,7 +184,7 @@ class Decoding(BaseModel):
         )
 
 
-_TRACE_REASON = "fault: the planner itself failed at this question; the steps are the model's, the plans by rule."
+_TRACE_REASON = "fault: the planner itself failed at this question; the steps are the model's, the plans by the reader."
 
 
 class TraceAnswer(BaseModel):

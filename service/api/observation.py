@@ -1,7 +1,8 @@
-"""Logs, metrics and traces of finished requests. Never a shopper's text, unless `log_text` is set."""
+"""Logs, metrics and traces of finished requests. Never a shopper's text."""
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -9,7 +10,6 @@ from starlette.types import Scope
 from service.api.models import milliseconds
 from service.planner.plan import VERSION
 from service.planner.planner import Planned
-from service.planner.question import Question
 from service.telemetry.metrics import Metrics, Outcome
 from service.telemetry.traces import Tracer
 
@@ -25,20 +25,17 @@ _QUIET = {*((path, 200) for path in _QUIET_PATHS), (OUTCOMES_PATH, 202)}
 class Observer:
     """Receives every request's beginning and end."""
 
-    def __init__(self, metrics: Metrics, tracer: Tracer | None = None, *, log_text: bool = False) -> None:
+    def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
         self._metrics = metrics
         self._tracer = tracer
-        self._log_text = log_text
 
     def began(self, scope: Scope) -> None:
         if scope["path"] == PLAN_PATH:
             self._metrics.arrived()
 
-    def planned(self, scope: Scope, question: Question, planned: Planned) -> None:
+    def planned(self, scope: Scope, planned: Planned) -> None:
         """Record a handler's plan; it is formatted only after the answer is sent."""
         scope["state"]["planned"] = planned
-        if self._log_text:
-            scope["state"]["log"]["text"] = list(question.utterances)
 
     def faulted(self, scope: Scope) -> None:
         """Record that our own code failed at what was asked of another route than that of plans."""
@@ -109,19 +106,17 @@ def _described(planned: Planned) -> Mapping[str, str | int | float]:
 
 
 def _outcome(planned: Planned, seconds: float) -> Outcome:
-    result = planned.result
-    if result is None:
-        return Outcome(
-            source=planned.source,
-            milliseconds=seconds * 1000,
-            degraded=planned.degraded,
-            reason=planned.reason,
-            intent=planned.plan.intent,
-        )
-    return Outcome(
+    outcome = Outcome(
         source=planned.source,
         milliseconds=seconds * 1000,
         degraded=planned.degraded,
+        reason=planned.reason,
+        intent=planned.plan.intent,
+    )
+    if (result := planned.result) is None:
+        return outcome
+    return replace(
+        outcome,
         queue_milliseconds=result.queue_seconds * 1000,
         tokens_per_step=result.plan_tokens / max(result.forwards, 1),
         forced_percent=100 * result.forced_tokens / max(result.plan_tokens, 1),
@@ -130,8 +125,6 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
         accepted_by_position=tuple(result.accepted_by_position),
         prompt_tokens=result.prompt_tokens,
         cached_tokens=result.cached_tokens,
-        reason=planned.reason,
-        intent=planned.plan.intent,
     )
 
 

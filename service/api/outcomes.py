@@ -30,9 +30,8 @@ from service.events.keeper import EventKeeper, Refusal, Taken
 from service.events.model import ACTIONS, MOST_EVENTS, Event, Happened, OwnEvent
 from service.planner.vocabulary import Vocabulary
 
-_RETRY_AFTER = {"Retry-After": "1"}
 _WRITE_SECONDS = 5.0  # for a disk that hangs
-_AT_ONCE = 8  # events of a list, between which whoever else is ready has a turn of the event loop
+_AT_ONCE = 8  # events of a list, after which other tasks get a turn of the event loop
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Value = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -157,7 +156,7 @@ async def outcomes(body: Report, request: Request, use: Use) -> Response:
     if not use.outcomes.has_room(body.request_id, caller):
         return problem_response(request_id, 409, f"This plan has its {MOST_OUTCOMES} outcomes already.")
     if not use.outcomes.happened(body.model_dump(exclude_none=True), caller):
-        return problem_response(request_id, 503, "The outcome was not kept: too many wait.", headers=_RETRY_AFTER)
+        return problem_response(request_id, 503, "The outcome was not kept: too many wait.")
     return JSONResponse({"status": "kept"}, status_code=202)
 
 
@@ -178,7 +177,7 @@ async def answer_events(events: Sequence[Happened], scope: Scope, _: Receive, us
     taken = await _take(use.events, events, caller)
     if taken is None:
         detail = "The events were not kept, because no disk takes them now: send the same ones again."
-        return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
+        return problem_response(request_id, 503, detail)
     if taken.refused and not taken.kept and not taken.repeated:
         told = [_told(refusal, alone=len(events) == 1) for refusal in taken.refused]
         statuses = {refusal.status for refusal in taken.refused}

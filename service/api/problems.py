@@ -56,7 +56,12 @@ def problem_response(
     errors: Sequence[FieldProblem] = (),
     headers: dict[str, str] | None = None,
 ) -> ProblemResponse:
-    """Build a problem document; its title is the status's own phrase, as `about:blank` requires."""
+    """Build a problem document; its title is the status's own phrase, as `about:blank` requires.
+
+    A 503 says when to come again.
+    """
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers = {"retry-after": "1", **(headers or {})}
     problem = Problem(
         title=HTTPStatus(status).phrase,
         status=status,

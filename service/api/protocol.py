@@ -7,19 +7,19 @@ that came before it, and read on for a moment, because a closed socket would des
 
 import asyncio
 import os
+import re
+import socket
+import struct
+import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from service.api.arrival import waited_seconds
-from service.api.door import Door
-from service.api.problems import problem_response
-from service.api.request_head import objection_to_head
-from service.api.turnstile import Turnstile
+from service.api.overload import RequestFilter, StartLimit, refusal_text
 
 HEALTH_PATHS = ("/healthz", "/readyz")
 _HEALTH_URLS = tuple(path.encode() for path in HEALTH_PATHS)
@@ -41,8 +41,8 @@ class HttpProtocol(HttpToolsProtocol):
     max_connections = 4096
     behind: ClassVar[Collection[str]] = ()  # paths whose requests begin when no other waits
     idle: ClassVar[dict["HttpProtocol", None]] = {}  # connections whose request has not begun, in order of age
-    turnstile: ClassVar[Turnstile] = Turnstile()
-    door: ClassVar[Door | None] = None
+    start_limit: ClassVar[StartLimit] = StartLimit()
+    request_filter: ClassVar[RequestFilter | None] = None
 
     @staticmethod
     def on_refusal(request_id: str, status: int) -> None:
@@ -68,7 +68,7 @@ class HttpProtocol(HttpToolsProtocol):
     def limited(cls, max_header_bytes: int, header_timeout_seconds: float, **more: Any) -> type["HttpProtocol"]:
         """Return the class with these limits, and more of its attributes; uvicorn makes the instances."""
         limits = {"max_header_bytes": max_header_bytes, "header_timeout_seconds": header_timeout_seconds, **more}
-        return type("LimitedHttpProtocol", (cls,), {"idle": {}, "turnstile": Turnstile(), **limits})
+        return type("LimitedHttpProtocol", (cls,), {"idle": {}, "start_limit": StartLimit(), **limits})
 
     @property
     def _busy(self) -> bool:
@@ -162,8 +162,6 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._owed = ""
         super().on_message_complete()
-        if not self.parser.should_keep_alive():  # a trailer may have said so
-            self.cycle.keep_alive = False
         if self._held is not None:
             (cycle, app), self._held = self._held, None
             self._start_asgi_task(cycle, app)
@@ -216,21 +214,22 @@ class HttpProtocol(HttpToolsProtocol):
         if cycle.scope["path"] in HEALTH_PATHS:
             super()._start_asgi_task(cycle, app)
         elif cycle.scope["path"] in self.behind:
-            self.turnstile.enter_behind(partial(super()._start_asgi_task, cycle, app), len(cycle.body))
+            self.start_limit.enter_behind(partial(super()._start_asgi_task, cycle, app), len(cycle.body))
         else:
             client = self.client[0] if self.client else ""
-            self.turnstile.enter(partial(self._begin, cycle, app), len(cycle.body), client)
+            self.start_limit.enter(partial(self._begin, cycle, app), len(cycle.body), client)
 
     def _begin(self, cycle: RequestResponseCycle, app: Any) -> bool:
         """Start the application; return False where nobody waits any more, or the request is turned away."""
         if cycle.disconnected:
             return False
-        if self.door is None or (refused := self.door.refusal(cycle)) is None:
+        if self.request_filter is None or (refused := self.request_filter.refusal(cycle)) is None:
             super()._start_asgi_task(cycle, app)
             return True
         cycle.response_started = cycle.response_complete = True
-        self.transport.write(refused.text)
-        if refused.is_last:
+        text, is_last = refused
+        self.transport.write(text)
+        if is_last:
             self.transport.close()
         cycle.on_response()
         return False
@@ -289,12 +288,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._refusal is not None:
-            request_id, status = os.urandom(16).hex(), self._refusal[0]
-            more = {"connection": "close"} | ({"retry-after": "1"} if status == 503 else {})
-            answer = problem_response(request_id, *self._refusal, headers=more)
-            headers = [*self.server_state.default_headers, (b"x-request-id", request_id.encode()), *answer.raw_headers]
-            lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n"]
-            self.transport.write(b"".join(lines) + bytes(answer.body))
+            request_id, (status, detail) = os.urandom(16).hex(), self._refusal
+            servers = self.server_state.default_headers
+            self.transport.write(refusal_text(servers, request_id, status, detail, is_last=True))
             self.on_refusal(request_id, status)
         self.transport.write_eof()
         self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
@@ -302,3 +298,58 @@ class HttpProtocol(HttpToolsProtocol):
     def _close_unless_busy(self) -> None:
         if not self._busy and self._held is None:
             self.transport.close()
+
+
+_LONGEST_LENGTH = 18  # digits of a Content-Length
+_HOST = re.compile(rb"[\w.:%~\[\]-]*")  # a name or an address, and a port
+_AUTHORITY = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")  # of a target that is a whole address
+
+
+def objection_to_head(
+    version: str, url: bytes, headers: Iterable[tuple[bytes, bytes]], max_header_bytes: int, max_body_bytes: int
+) -> tuple[int, str] | None:
+    """Return status and words for a head that is refused, else None; the names of `headers` are in lower case."""
+    size, length = len(url), b"0"
+    hosts: list[bytes] = []
+    codings: list[bytes] = []
+    for name, value in headers:
+        size += len(name) + len(value)
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"content-length":
+            length = value.strip()
+        elif name == b"transfer-encoding":
+            codings.append(value.lower())
+    if size > max_header_bytes:
+        return 431, f"The request's head has more than {max_header_bytes} bytes."
+    if version not in ("1.1", "1.0"):  # the parser takes 0.9 and 2.0, too
+        return 400, "This is no HTTP/1.1."
+    if codings and (codings != [b"chunked"] or version == "1.0"):  # proxies may read what follows in another way
+        return 400, "A body comes as it is or chunked, in HTTP/1.1, and in no other coding."
+    if (hosts or version == "1.1") and not (len(hosts) == 1 and _HOST.fullmatch(hosts[0])):
+        return 400, "A request names its Host once."
+    if (named := _AUTHORITY.match(url)) and [named[1].lower()] != [host.lower() for host in hosts]:
+        return 400, "A request's address and its Host name the same host."
+    if not length.isdigit() or len(length) > _LONGEST_LENGTH:  # Python reads no number of 4,300 digits
+        return 400, f"A Content-Length is a number of at most {_LONGEST_LENGTH} digits."
+    if int(length) > max_body_bytes:
+        return 413, f"The body is larger than {max_body_bytes} bytes."
+    return None
+
+
+_TCP_INFO = struct.Struct("52xI")  # as far as tcpi_last_data_recv: milliseconds since data came last
+
+
+def waited_seconds(transport: asyncio.BaseTransport) -> float:
+    """Return for how long what has just been read lay there, also while nobody had accepted its connection.
+
+    0 where the system does not tell: only Linux does, and only of TCP.
+    """
+    connection = transport.get_extra_info("socket")
+    if sys.platform != "linux" or connection is None:
+        return 0.0
+    try:
+        told: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    except (OSError, ValueError):  # no TCP, or closed by now
+        return 0.0
+    return float(_TCP_INFO.unpack(told)[0]) / 1000 if len(told) == _TCP_INFO.size else 0.0

@@ -1,8 +1,8 @@
 """Request ids: made by the service, never taken from a caller, and known again without being remembered.
 
-An id is its time, the number of its cell, randomness and a seal over all three. Whoever reports an outcome can
-therefore name only a plan that this service, or a host that shares its key, served lately; nobody can choose or guess
-another caller's. Wherever an event arrives, its id tells which cell made the plan.
+An id is its time, the number of its cell, randomness and a seal over all three. A caller that reports an outcome
+can therefore name only a plan that this service, or a host that shares its key, served lately; no
+caller can choose or guess another caller's. Wherever an event arrives, its id tells which cell made the plan.
 """
 
 import hashlib

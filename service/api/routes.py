@@ -1,4 +1,4 @@
-"""The routes that make plans. Handlers are coroutines: FastAPI runs plain functions in a small thread pool."""
+"""The routes that make plans, and those for operators. Handlers are coroutines: plain functions would go to threads."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope
 
 from service.api.experiment import Exposure
+from service.api.lifecycle import ReloadBusyError
 from service.api.models import Decoding, PlanAnswer, PlanRequest, TraceAnswer
 from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
 from service.api.problems import bug_response, problem_response
@@ -31,11 +32,14 @@ from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import Strategy
 from service.telemetry.logs import error_location
+from service.telemetry.metrics import CONTENT_TYPE
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SHOP_PATH = "/shop/search"
+LOCAL_PATHS = ("/drain", "/reload")
+METRICS_PATH = "/metrics"
 PLANS_PATH = "/plans"
 JSON_PATHS = (PLAN_PATH, PLANS_PATH, "/trace", SHOP_PATH)
 _TRACE_PAUSE_SECONDS = 0.01
@@ -46,19 +50,18 @@ _ORDINARY_PLAN_BYTES = 2048  # of a search with its plan: a longer one counts as
 _LEFT_HEADER = b"x-envoy-expected-rq-timeout-ms"
 _WAY_BACK_SECONDS = 0.02  # of what the balancer waits: an answer that it has given up on is lost
 _DIGITS = 10
-_RETRY_AFTER = {"Retry-After": "1"}
 
 
 class ClientLeftError(Exception):
     """Raised when the client has disconnected."""
 
 
-router = APIRouter()
+router, operations_router = APIRouter(), APIRouter()
 
 
 @router.post(PLAN_PATH, response_model=PlanAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
 async def plan(body: PlanRequest, request: Request, use: Use) -> Response:
-    """Plan a shopper's question, within the deadline whatever happens: rules answer when no model can in time."""
+    """Plan a shopper's question, within the deadline whatever happens: the reader answers when no model can in time."""
     return await answer_plan(body, request.scope, request.receive, use)
 
 
@@ -79,7 +82,8 @@ async def make_plan(
     seconds = (body.deadline_ms if "deadline_ms" in body.model_fields_set else use.deadline_ms) / 1000
     seconds = min(seconds, _left(state["headers"]))
     deadline = state["started"] + seconds - reserved_seconds
-    task = PlanTask(question, use.planner.vocabulary, deadline, state.get("caller", ""), state.get("client", ""))
+    caller, client = state.get("caller", ""), state.get("client", "")
+    task = PlanTask(question, use.planner.vocabulary, deadline, caller, client, use.planner.reader)
     _charge(state, question)
     if use.experiment is None or (exposure := use.experiment.exposure(state["headers"], task.caller)) is None:
         planned = await _kept_plan(task, scope, receive, use, None)
@@ -100,7 +104,7 @@ async def _kept_plan(
         planned = await metered
     finally:
         use.pool.worked(task.client, metered.seconds)
-    use.observer.planned(scope, task.question, planned)
+    use.observer.planned(scope, planned)
     if use.outcomes is not None:
         use.outcomes.served(scope["state"]["request_id"], task.caller, task.question, planned, exposure)
     return planned
@@ -161,10 +165,10 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
         return problem_response(request_id, 422, f"The model does not take this question: {error}.")
     except PlanTextError as error:
         logger.error("plan text did not parse", extra={"exception": error_location(error)})
-        return problem_response(request_id, 503, "The model's text is no plan.", headers=_RETRY_AFTER)
+        return problem_response(request_id, 503, "The model's text is no plan.")
     except EngineError as error:
         detail = f"No replica of the model could decode this twice in time: {error}."
-        return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
+        return problem_response(request_id, 503, detail)
     except Exception as fault:  # a bug of ours before there is anything to show
         tell_fault(render_prompt(question), fault)
         use.observer.faulted(request.scope)
@@ -196,7 +200,7 @@ async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response
     try:
         answer = await use.shop.search(body)
     except CapacityError as error:
-        return problem_response(request.state.request_id, 503, f"Not now: {error}.", headers=_RETRY_AFTER)
+        return problem_response(request.state.request_id, 503, f"Not now: {error}.")
     if answer.is_fault:
         use.observer.faulted(request.scope)
     answer.counted = use.events is not None
@@ -211,8 +215,9 @@ async def _decode_twice(use: Services, question: Question, client: str) -> list[
     if use.tracing.locked():
         raise CapacityError("another trace is being made", "capacity")
     deadline = time.monotonic() + use.trace_seconds
-    task = PlanTask(question, use.planner.vocabulary, deadline, client=client)
-    planner = Planner(use.pool, task.vocabulary)
+    reader = use.planner.reader
+    task = PlanTask(question, use.planner.vocabulary, deadline, client=client, reader=reader)
+    planner = Planner(use.pool, task.vocabulary, reader=reader)
 
     async def decode(strategy: Strategy) -> Drafted:
         while not use.pool.idle:  # every replica plans, or is down
@@ -284,3 +289,54 @@ async def _disconnected(receive: Receive) -> None:
     """Return once the client is gone. The body has been read, so no other message can come."""
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+@operations_router.get("/healthz")
+async def health() -> JSONResponse:
+    """Whether the process is alive; says nothing about the model."""
+    return JSONResponse({"status": "alive"})
+
+
+@operations_router.get("/readyz", responses=problems(503))
+async def readiness(request: Request, use: Use) -> Response:
+    """Whether a model would plan a question now, as proven by a real inference no older than a few seconds.
+
+    A `notice` says in words what is wrong all the same: that most plans are late on this machine, and what to do.
+    """
+    reason = await use.readiness.why_not()
+    if reason is not None:
+        return problem_response(request.state.request_id, 503, f"Not ready: {reason}.")
+    notice = use.deadline_watch.notice()
+    ready = {
+        "status": "ready",
+        "model": use.pool.model_id,
+        "kernel": use.pool.kernel,
+        "deadline_ms": use.deadline_ms,  # of requests that name none
+    }
+    return JSONResponse({**ready, "notice": notice} if notice else ready)
+
+
+@operations_router.get(METRICS_PATH, include_in_schema=False)
+async def metrics(use: Use) -> Response:
+    """Everything that is measured, in Prometheus's text format."""
+    return Response(use.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
+
+
+@operations_router.post("/drain", include_in_schema=False)
+async def drain(use: Use) -> JSONResponse:
+    """Say not ready from now on, serve on for the drain's wait, finish what is in flight, exit 0."""
+    use.drain.begin()
+    return JSONResponse({"status": "draining", "seconds": use.drain.seconds}, status_code=202)
+
+
+@operations_router.post("/reload", include_in_schema=False)
+async def reload(request: Request, use: Use) -> Response:
+    """Roll the replicas over to what the model folder holds now; answers once that is done."""
+    request_id = request.state.request_id
+    try:
+        version = await use.reloader.reload()
+    except ReloadBusyError:
+        return problem_response(request_id, 409, "A reload is under way already.")
+    except EngineError as error:
+        return problem_response(request_id, 503, f"The old model stays, for the new one does not start: {error}.")
+    return JSONResponse({"status": "reloaded", "model": use.pool.model_id, "version": version})

@@ -9,20 +9,18 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from service.api.experiment import Experiment
+from service.api.lifecycle import DeadlineWatch, Readiness, Reloader
 from service.api.models import Problem
 from service.api.observation import Observer
 from service.api.outcome_log import OutcomeLog
 from service.api.problems import MEDIA_TYPE, REFERENCE
-from service.api.readiness import DeadlineWatch, Readiness
-from service.api.reload import Reloader
 from service.api.request_ids import RequestIds
 from service.api.shop import SampleShop
 from service.events.keeper import EventKeeper
-from service.gateway.batch_room import BatchRoom
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
-from service.gateway.turns import CostlyTurns, Places
+from service.gateway.turns import BatchRoom, CostlyTurns, Places
 from service.planner.caching import CachingPlanner
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.telemetry.metrics import Metrics, write_to_stdout
@@ -63,12 +61,15 @@ class Services:
         """Connect to the shared cache, publish metrics with `write`, and watch the event loop's lag."""
         if self.shared_memory is not None:
             self.shared_memory.start()
-        self._tasks.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
-        self._tasks.append(asyncio.create_task(self.load_shedder.watch()))
-        self._tasks.append(asyncio.create_task(self.deadline_watch.watch()))
-        self._tasks.append(asyncio.create_task(self.reloader.watch()))
-        self._tasks.append(asyncio.create_task(self.readiness.watch()))
-        self._tasks.append(asyncio.create_task(self.shop.open_ahead()))
+        for work in (
+            self.metrics.publish_for_ever(write),
+            self.load_shedder.watch(),
+            self.deadline_watch.watch(),
+            self.reloader.watch(),
+            self.readiness.watch(),
+            self.shop.open_ahead(),
+        ):
+            self._tasks.append(asyncio.create_task(work))
 
     async def close(self) -> None:
         """Stop everything in the background, then the pool."""
@@ -80,12 +81,9 @@ class Services:
         await self.shop.close()
         if self.shared_memory is not None:
             await self.shared_memory.close()
-        if self.tracer is not None:
-            await asyncio.to_thread(self.tracer.close)
-        if self.outcomes is not None:
-            await asyncio.to_thread(self.outcomes.close)
-        if self.events is not None:
-            await asyncio.to_thread(self.events.close)
+        for keeper in (self.tracer, self.outcomes, self.events):
+            if keeper is not None:
+                await asyncio.to_thread(keeper.close)
 
 
 async def _services(request: Request) -> Services:

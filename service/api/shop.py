@@ -1,19 +1,19 @@
 """The shop: searched with a question's plan and, beside it, with the shopper's words alone.
 
-It has the products of the shop folder that is set, or else those of the client package's sample catalogue. Where the
-package is missing, the answer says so.
+It has the products of the shop folder that is set, or else those of the client package's sample catalogue.
 """
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from peakplan_client.errors import PeakplanError
 from peakplan_client.experiments import interleave
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
@@ -25,6 +25,7 @@ from service.planner.planner import tell_fault
 _MOST_INSIDE = 8  # searches, the running one included: each takes a second at most
 FIRST_OPTIONS = 3  # that come before the others
 OPTIONS_SECONDS = 1.0  # for opening the shop, waiting for one's turn and searching, together
+SEARCH_SECONDS = 2.0  # for waiting for one's turn in an open shop, and both searches, together
 T = TypeVar("T")
 
 
@@ -141,7 +142,6 @@ class SampleShop:
         self._opening: asyncio.Future[Any] | None = None
 
     async def open_ahead(self) -> None:
-        """Open the shop before the first search."""
         if self._is_on:
             with contextlib.suppress(_NoAnswerError):  # the first search says why
                 await self._opened()
@@ -161,19 +161,19 @@ class SampleShop:
         Raises CapacityError where too many wait.
         """
         try:
-            return await self._in_turn(lambda _: self._search(asked))
+            return await self._in_turn(lambda search: self._search(asked, search))
         except _NoAnswerError as error:
             return ShopAnswer(reason=str(error), is_fault=error.is_fault)
 
     async def options(self, question: str, plan: Plan) -> AsyncGenerator[Options | More, None]:
         """Yield the first options of a plan, or why there are none, then the others.
 
-        Whoever closes this early ends the search.
+        Closing the generator early ends the search.
         """
         end = time.monotonic() + OPTIONS_SECONDS
         try:
             async with asyncio.timeout(OPTIONS_SECONDS):
-                findings, first = await self._in_turn(lambda stop: self._find(question, plan, end, stop))
+                findings, first = await self._in_turn(lambda search: self._find(question, plan, end, search.stop))
         except TimeoutError:
             yield Options(reason=f"The shop did not answer within {OPTIONS_SECONDS:g} s. Ask again.")
         except CapacityError as error:
@@ -200,11 +200,13 @@ class SampleShop:
             nearest=list(found.nearest),
         )
 
-    def _search(self, asked: ShopRequest) -> ShopAnswer:
-        found, raw = self._asked(
-            asked.query,
-            lambda shop: (shop.search_plan(asked.plan.model_dump(), asked.query), shop.search_raw(asked.query)),
-        )
+    def _search(self, asked: ShopRequest, search: "_Search[Any]") -> ShopAnswer:
+        def both(shop: Any) -> tuple[Any, Any]:
+            plan, words = asked.plan.model_dump(), asked.query
+            by_plan = shop.find(plan, words, timeout=search.left, given_up=search.stop.is_set).found
+            return by_plan, shop.search_raw(words, timeout=search.left)
+
+        found, raw = self._asked(asked.query, both)
         hits = [[Hit.model_validate(hit) for hit in each.hits] for each in (found, raw)]
         return ShopAnswer(
             by_plan=hits[0],
@@ -216,7 +218,7 @@ class SampleShop:
             nearest=list(found.nearest),
         )
 
-    async def _in_turn(self, work: Callable[[threading.Event], T]) -> T:
+    async def _in_turn(self, work: Callable[["_Search[T]"], T]) -> T:
         """Do work in a thread once it is its turn. Raises CapacityError where too many wait, _NoAnswerError."""
         if not self._is_on:
             raise _NoAnswerError("No shop is searched here: PEAKPLAN_SAMPLE_SHOP turns it on.")
@@ -235,12 +237,13 @@ class SampleShop:
             raise
 
     async def _run(self, search: "_Search[T]") -> T:
-        """Keep the turn until the thread has ended, whoever left meanwhile."""
+        """Keep the turn until the thread has ended, even if the caller has left."""
         try:
             await self._opened()
+            search.end = time.monotonic() + SEARCH_SECONDS
             async with self._turn:
                 search.is_running = True
-                return await asyncio.to_thread(search.work, search.stop)
+                return await asyncio.to_thread(search.work, search)
         finally:
             self._inside -= 1
 
@@ -256,11 +259,12 @@ class SampleShop:
 
     def _open(self) -> Any:
         def opened(_: Any) -> Any:
-            shop = import_module("peakplan_client.shop").Shop
+            from peakplan_client.shop import Shop  # takes a moment to import
+
             url = None if self._url is None else self._url.get_secret_value()
             if self._folder is not None:
-                return shop.of_folder(self._folder, url)
-            return shop.open(self._cache_dir) if url is None else shop.connect(url)
+                return Shop.of_folder(self._folder, url)
+            return Shop.open(self._cache_dir) if url is None else Shop.connect(url)
 
         return self._asked("", opened)
 
@@ -272,15 +276,9 @@ class SampleShop:
             self._shop = opening.result()
 
     def _asked(self, question: str, work: Callable[[Any], T]) -> T:
-        """Return what the shop answers. Raises _NoAnswerError."""
-        try:
-            errors = import_module("peakplan_client.errors")
-        except ImportError:
-            words = "There is no shop here: the client package (clients/) is not installed."
-            raise _NoAnswerError(words) from None
         try:
             return work(self._shop)
-        except (errors.PeakplanError, OSError) as error:
+        except (PeakplanError, OSError) as error:
             raise _NoAnswerError(str(error)) from error
         except Exception as fault:  # a bug of ours, or of SQLite's, at this plan
             tell_fault(question, fault)
@@ -309,11 +307,17 @@ class _NoAnswerError(Exception):
 
 @dataclass(slots=True)
 class _Search(Generic[T]):
-    """Work for a thread, which ends early once `stop` is set."""
+    """Work for a thread, which ends early once `stop` is set; `end` is when its time is over."""
 
-    work: Callable[[threading.Event], T]
+    work: Callable[["_Search[T]"], T]
     stop: threading.Event = field(default_factory=threading.Event)
     is_running: bool = False
+    end: float = math.inf
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left of its time."""
+        return max(self.end - time.monotonic(), 0.0)
 
 
 def _heard(working: asyncio.Task[Any]) -> None:

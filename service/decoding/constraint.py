@@ -87,10 +87,6 @@ class GrammarCompiler:
             raise GrammarError(matcher.get_error())
         return GrammarConstraint(matcher, self._tokenizer, self._eos_token, self._special)
 
-    def continues_word(self, token: int) -> bool:
-        """Tell whether a token continues the word of the token before it, that is, does not begin with white space."""
-        return not self._tokenizer.decode_bytes([token])[:1].isspace()
-
     def spell(self, text: str) -> list[tuple[int, bytes]]:
         """Return tokens, each with its bytes, that spell a text; the model's tokenizer might choose others."""
         return [(token, self._tokenizer.decode_bytes([token])) for token in self._tokenizer.greedy_tokenize(text)]
@@ -173,7 +169,6 @@ class GrammarConstraint:
         return not self.finished() and bool(self._matcher_here().validate_tokens([token]))
 
     def _consume(self, tokens: Sequence[int]) -> None:
-        """Advance past tokens that were not accepted here before."""
         matcher = self._matcher_here()
         if not matcher.consume_tokens(list(tokens)):
             raise GrammarError(matcher.get_error())

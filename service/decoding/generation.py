@@ -1,9 +1,9 @@
 """The decoding loop: greedy under a grammar, with any proposer (`proposer.py`) and any target (`target.py`).
 
-A step forwards the tokens that the model has not read yet, and possibly a draft of what may follow; the model's greedy
-choices decide which drafted nodes are accepted. Generations may share the forward of a step, and join and leave between
-steps. The output tokens depend neither on the draft nor on the company. The loop only counts lengths and the grammar
-decides where the text ends: no token id has a special meaning here.
+A step forwards the tokens that the model has not read yet, and possibly a draft of what may follow. `verify()` goes
+down the draft along the model's own greedy choices as long as they were drafted. Generations may share the forward of a
+step, and join and leave between steps. The output tokens depend neither on the draft nor on the company. The loop
+only counts lengths and the grammar decides where the text ends: no token id has a special meaning here.
 """
 
 import time
@@ -11,19 +11,81 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from service.decoding.constraint import Constraint, accept_forced, known
-from service.decoding.interruption import ForwardStoppedError
-from service.decoding.lm_head import Scores
+from service.decoding.constraint import Constraint, GrammarError, accept_forced, known
+from service.decoding.linear import Scores
+from service.decoding.llama import ForwardStoppedError
 from service.decoding.proposer import Budget, Proposer
 from service.decoding.statistics import Generation, NodeStatus, Statistics, StopReason, TraceNode, TraceStep
 from service.decoding.target import Target
 from service.decoding.tree import NO_NODE, TokenTree
-from service.decoding.verification import CERTAIN, NOTHING_JUDGED, Verdict, verify
 
+CERTAIN: Final = 1.0
 Texts = Callable[[Sequence[int]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which nodes of a draft the model accepts, and its own next choice.
+
+    `path`: the accepted nodes after the run, in order. `sampled`: the model's choice after the last of them, which no
+    node carries; None where a forced run was cut and no choice is due. `decisions`: choices among several tokens.
+    `probabilities`: the model's, among the legal tokens, of the path's nodes and of `sampled`; 1 where none was left.
+    """
+
+    path: list[int]
+    sampled: int | None
+    decisions: int
+    probabilities: list[float]
+
+
+NOTHING_JUDGED = Verdict([], None, 0, [])
+
+
+def verify(tree: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool) -> Verdict:
+    """Walk down from the root of `tree`, moving the constraint along, and return the verdict.
+
+    `scores` has a row for the root and one for each node after it. Ties always go to the lowest token id.
+    """
+    node, path, decisions, probabilities = tree.root, list[int](), 0, list[float]()
+    while True:
+        if tree.unchecked and constraint.finished():  # the proposer could not know that the text ends here
+            return Verdict(path, None, decisions, probabilities)
+        forced, legal = tree.forced_child(node), tree.legal.get(node)
+        if forced is None and legal is None and fast_forward and (run := constraint.forced(look=False)):
+            forced = tree.child(node, run[0])
+            if forced is None:
+                return Verdict(path, None, decisions, probabilities)
+        if forced is not None:
+            constraint.accept([tree.tokens[forced]])
+            path.append(forced)
+            probabilities.append(CERTAIN)
+            node = forced
+            continue
+        legal = constraint.legal() if legal is None else legal
+        if not legal.size:
+            raise GrammarError("the grammar has come to a dead end: it allows no token and may not end")
+        decisions += legal.size > 1
+        chosen, probability = choose(scores.of(node - tree.root, legal)) if legal.size > 1 else (0, CERTAIN)
+        token = int(legal[chosen])
+        constraint.accept([token])
+        probabilities.append(probability)
+        child = tree.child(node, token)
+        if child is None:
+            return Verdict(path, token, decisions, probabilities)
+        path.append(child)
+        node = child
+
+
+def choose(logits: NDArray[np.float32]) -> tuple[int, float]:
+    """Return the index of the highest of several logits [N], the first of equal ones, and its softmax probability."""
+    best = int(np.argmax(logits))
+    return best, float(1 / np.exp(logits - logits[best]).sum())
 
 
 def generate(
@@ -126,7 +188,6 @@ class RunningGeneration:
 
     @property
     def constraint(self) -> Constraint:
-        """The compiled grammar's constraint, waited for if necessary."""
         self.grammar = constraint = known(self.grammar)
         return constraint
 

@@ -57,7 +57,6 @@ class KindHead:
 
     @property
     def hidden_size(self) -> int:
-        """Width of the states that it reads."""
         return self.weights.centre.shape[0] // 2
 
     @torch.inference_mode()

@@ -9,7 +9,8 @@ property from two rows on; attention is written to have it: see `_attend`.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,17 +18,45 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from service.decoding.interruption import NEVER, ForwardStoppedError, Interruption
 from service.decoding.kv_cache import KVCache
-from service.decoding.linear import Linear, linear
+from service.decoding.linear import Linear, LmHead, linear
 from service.decoding.llama_config import LlamaConfig
-from service.decoding.lm_head import LmHead
 
 # With fewer keys MKL sums their products in another order.
 FEWEST_KEYS = 16
 # Positions whose angles are tabled: more than the longest prompt and plan that the settings allow, and less than models
 # that read 131,072 would fill memory with.
 MOST_POSITIONS = 8192
+# pi / 2 in three parts, the first two of 33 bits: whole numbers of up to 20 bits times them are exact in float64.
+_HALF_PI = (float.fromhex("0x1.921fb544p+0"), float.fromhex("0x1.0b4611a6p-34"), float.fromhex("0x1.3198a2e037073p-69"))
+
+
+class ForwardStoppedError(Exception):
+    """Raised by a forward that stopped between two layers. What it has written lies after the kept positions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interruption:
+    """Tells, when called, whether a generation should stop now.
+
+    Compiled kernels, which call no Python, look at `deadline` (on the clock of `time.monotonic`) and at `socket`: a
+    descriptor that has something to read, or whose other end is gone, once `cancelled` would return true; -1 for none.
+    """
+
+    cancelled: Callable[[], bool] = lambda: False
+    deadline: float | None = None
+    socket: int = -1
+
+    def __call__(self) -> bool:
+        return self.cancelled() or self.seconds_left <= 0
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the deadline; infinite without one."""
+        return math.inf if self.deadline is None else self.deadline - time.monotonic()
+
+
+NEVER = Interruption()
 
 
 class ForwardInput(NamedTuple):
@@ -91,7 +120,6 @@ class Llama:
         return KVCache(torch.zeros(shape, device=self.device))
 
     def stop_when(self, interruption: Interruption) -> None:
-        """See `CausalLM.stop_when`."""
         self._interruption = interruption
 
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
@@ -110,13 +138,9 @@ class Llama:
         padding = [(0, window.rows - window.count) for window in windows]
         tokens = torch.cat([F.pad(each.tokens, pad) for each, pad in zip(inputs, padding, strict=True)])
         positions = torch.cat([F.pad(each.positions, pad) for each, pad in zip(inputs, padding, strict=True)])
-        states = self._normed(self._run_layers(self.embed(tokens), positions, windows))
+        states = self._normed(self._run_layers(self._embedding.index_select(0, tokens), positions, windows))
         parts = states.split_with_sizes([window.rows for window in windows])
         return [part[: window.count] for part, window in zip(parts, windows, strict=True)]
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Return the first layer's input, [N, H]."""
-        return self._embedding.index_select(0, tokens)
 
     def _run_layers(self, hidden: Tensor, positions: Tensor, windows: Sequence[_Window]) -> Tensor:
         """Run the rows of several windows, one window's after another's, through the layers."""
@@ -147,10 +171,6 @@ class Llama:
     def linear(self, weight: Tensor) -> Linear:
         """Return a product with another weight [out, in], such as the heads', in that weight's dtype."""
         return linear(weight)
-
-    def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
-        """Return float32 logits: [N, V], or [N, M] of the M `token_ids` only (see `LmHead.logits`)."""
-        return self.lm_head.logits(hidden, token_ids)
 
     def _normalise(self, hidden: Tensor) -> Tensor:
         """Compute RMSNorm [rows, H] without its weight, which is folded into the next product (see `_load_layer`).
@@ -271,10 +291,6 @@ def rotary_table(config: LlamaConfig, device: torch.device) -> Tensor:
     angles = torch.outer(positions, torch.tensor(config.rope_frequencies, dtype=torch.float32))
     cosine, sine = (table.float().to(device) for table in cosines_and_sines(angles.double()))
     return torch.stack((torch.cat((cosine, cosine), 1), torch.cat((-sine, sine), 1)), 1)
-
-
-# pi / 2 in three parts, the first two of 33 bits: whole numbers of up to 20 bits times them are exact in float64.
-_HALF_PI = (float.fromhex("0x1.921fb544p+0"), float.fromhex("0x1.0b4611a6p-34"), float.fromhex("0x1.3198a2e037073p-69"))
 
 
 def cosines_and_sines(angles: Tensor) -> tuple[Tensor, Tensor]:

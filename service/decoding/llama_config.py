@@ -96,7 +96,6 @@ class LlamaConfig:
     rope_scaling: RopeScaling | None = None
     sliding_window: int | None = None
     unrotated_layers: tuple[int, ...] = ()
-    hidden_act: str = "silu"
 
     @property
     def longest_sequence(self) -> int:
@@ -141,7 +140,6 @@ class LlamaConfig:
             rope_scaling=scaling,
             sliding_window=_window(given, kind),
             unrotated_layers=_unrotated(given, layers) if kind == "smollm3" else (),
-            hidden_act=given.get("hidden_act", "silu"),
         )
 
     def rope_fields(self) -> dict[str, Any]:

@@ -6,14 +6,11 @@ from typing import Protocol, Self
 import torch
 from torch import Tensor
 
-from service.decoding.heads import MedusaHeads
-from service.decoding.interruption import Interruption
-from service.decoding.kv_cache import KVCache
-from service.decoding.linear import Linear
-from service.decoding.llama import ForwardInput
+from service.decoding.kv_cache import KVCache, PrefixCache
+from service.decoding.linear import HiddenScores, Linear, LmHead, Scores
+from service.decoding.llama import ForwardInput, Interruption
 from service.decoding.llama_config import LlamaConfig
-from service.decoding.lm_head import HiddenScores, LmHead, Scores
-from service.decoding.prefix_cache import PrefixCache
+from service.decoding.medusa import MedusaHeads
 from service.decoding.proposer import MOST_DRAFTED_NODES
 from service.decoding.tree import TokenTree
 
@@ -74,7 +71,7 @@ class CausalLM(Protocol):
 
     @property
     def kernel(self) -> str:
-        """The kernel that multiplies: ours ("avx2", "neon", ..., see native/targets.py) or "torch"."""
+        """The kernel that multiplies: ours ("avx2", "neon", ..., see native/library.py) or "torch"."""
 
     @property
     def row_cost(self) -> float:
@@ -96,18 +93,12 @@ class CausalLM(Protocol):
         """Have forwards raise ForwardStoppedError between two layers, from now on, where `interruption` says so."""
         ...
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """Return the first layer's input, [N, H]."""
-        ...
-
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor: ...
 
     def forward_batch(self, inputs: Sequence[ForwardInput]) -> list[Tensor]:
         """Do several forwards over caches of their own, at once where that is cheaper."""
 
     def linear(self, weight: Tensor) -> Linear: ...
-
-    def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor: ...
 
 
 class TargetWithHeads:
@@ -201,7 +192,6 @@ class LlamaTarget(TargetWithHeads):
         return [target.take(tree, hidden) for target, tree, hidden in zip(targets, trees, states, strict=True)]
 
     def commit(self, path: Sequence[int]) -> int:
-        """Keep the whole path."""
         self.cache.keep([*range(self._run), *path])
         if self._prefixes is not None and self._unsaved and self._of_prompt is not None:
             prompt, self._unsaved = self._unsaved, []
@@ -211,7 +201,6 @@ class LlamaTarget(TargetWithHeads):
 
     @classmethod
     def _read(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Tensor]:
-        """Return the hidden states [N, H] of each tree's nodes."""
         model = targets[0].model
         inputs = []
         for target, tree in zip(targets, trees, strict=True):

@@ -53,11 +53,9 @@ class TokenTree:
 
     @property
     def root(self) -> int:
-        """The last node of the run."""
         return self.run - 1
 
     def add(self, parent: int, token: int, *, forced: bool = False) -> int:
-        """Add a token below a node and return the new node."""
         node = len(self.tokens)
         self.tokens.append(token)
         self.parents.append(parent)

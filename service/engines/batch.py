@@ -72,7 +72,6 @@ class Batch(Generic[Key]):
         self._pace = Pace()
 
     def __len__(self) -> int:
-        """Return how many requests have not ended."""
         return len(self._waiting) + len(self._running)
 
     @property
@@ -81,11 +80,10 @@ class Batch(Generic[Key]):
         return len(self._running)
 
     def add(self, key: Key, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Let a request wait for a slot."""
         self._waiting.append(_Request(key, request, cancelled, self._clock()))
 
     def step(self) -> list[tuple[Key, Outcome]]:
-        """Let in whoever may join, take all through one forward, and return those that have ended, or failed.
+        """Admit waiting requests, run one forward for all, and return the generations that ended or failed.
 
         An error of the forward itself is that of every generation in it.
         """

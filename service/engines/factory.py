@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from service.engines.protocol import Engine, EngineUnavailableError
-from service.engines.version import folder_version
 from service.engines.worker.messages import ModelSource
 from service.settings.engines import EngineConfig
+from service.weights.model_card import folder_version
 
-_LOADERS = {"torch": "service.engines.torch.engine:load", "neuron": "service.engines.neuron.model:load"}
+_LOADERS = {"torch": "service.engines.torch_engine:load", "neuron": "service.engines.neuron.model:load"}
 
 
 def model_source(config: EngineConfig) -> ModelSource:
@@ -23,7 +23,7 @@ def model_source(config: EngineConfig) -> ModelSource:
         {"config": config},
         version=current_version(config),
         check=f"{__name__}:{current_version.__name__}",
-        forkable=hosted == "torch" and config.threads == 1,  # no other thread has to survive a fork
+        forkable=hosted == "torch",
         python=str(config.replica_python or ""),
     )
 
@@ -61,7 +61,7 @@ def make_engine(config: EngineConfig, source: ModelSource, number: int) -> Engin
     if config.engine == "neuron":  # each replica takes its own NeuronCores, chosen by its number
         source = replace(source, arguments={**source.arguments, "number": number // config.batch_size})
     source = replace(source, slots=config.batch_size)
-    return ReplicaEngine(source, threads=config.threads, grace_seconds=config.grace_seconds)
+    return ReplicaEngine(source)
 
 
 def _triton_engine(config: EngineConfig, source: ModelSource, number: int) -> Engine:
@@ -69,12 +69,11 @@ def _triton_engine(config: EngineConfig, source: ModelSource, number: int) -> En
         from service.engines.triton.engine import TritonEngine
     except ImportError as error:
         raise EngineUnavailableError(
-            f"PEAKPLAN_ENGINE=triton needs the packages of requirements/triton.txt, and {error.name} is missing"
+            f"PEAKPLAN_ENGINE=triton needs the extra `triton` (pip install -e '.[triton]'), and {error.name} is missing"
         ) from error
     return TritonEngine(
         config.triton.url,
         number,
         version=source.version,
         strategy=config.strategy,
-        grace_seconds=config.grace_seconds,
     )

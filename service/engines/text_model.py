@@ -4,47 +4,107 @@ It knows tokenizers, grammars and the decoding loop; the planner interprets the 
 """
 
 import math
+import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import TypeVar
 
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarError
 from service.decoding.generation import RunningGeneration, step
-from service.decoding.interruption import NEVER, Interruption
 from service.decoding.kind_head import KindHead
+from service.decoding.llama import NEVER, Interruption
 from service.decoding.medusa import HeadsOfTarget, MedusaProposer
-from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
-from service.decoding.prefill_head import PrefillHead
-from service.decoding.prompt_copy import PromptCopyProposer
-from service.decoding.prompt_tags import PromptTagger, PromptTagsProposer
-from service.decoding.proposer import Proposer
+from service.decoding.proposer import Predicted, PredictionProposer, PromptCopyProposer, Proposer
+from service.decoding.statistics import Generation
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
-from service.engines.meaning import QuestionMeaning
-from service.engines.protocol import GenerationRequest, GenerationResult, PromptTooLongError, RequestRefusedError
-from service.engines.results import generation_result, request_constraint, trace_texts
-from service.engines.side_thread import SideThread
+from service.engines.protocol import (
+    SURE,
+    GenerationRequest,
+    GenerationResult,
+    PromptTooLongError,
+    QuestionMeaning,
+    RequestRefusedError,
+)
+
+Result = TypeVar("Result")
+
+
+def tokens_of_words(words: Sequence[tuple[str, float]], tokenizer: Tokenizer) -> Predicted:
+    """Return the tokens of words, each after a space; the first of each word has the word's probability."""
+    text, starts = "", list[tuple[int, float]]()
+    for word, probability in words:
+        starts.append((len(text), probability))
+        text += f" {word}"
+    encoded = tokenizer.encode(text, add_special_tokens=False)
+    predicted = []
+    for token, (start, _) in zip(encoded.ids, encoded.offsets, strict=True):
+        is_first = starts and starts[0][0] <= start  # some tokenizers count a word from its first letter
+        predicted.append((token, starts.pop(0)[1] if is_first else 1.0))
+    return predicted
+
+
+def trace_texts(request: GenerationRequest, tokenizer: Tokenizer) -> Callable[[Sequence[int]], str] | None:
+    """Return the function that writes a trace's tokens, where the request asks for a trace."""
+    return tokenizer.decode if request.trace else None
+
+
+def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: float) -> GenerationResult:
+    return GenerationResult(
+        **asdict(generation.statistics),
+        text=tokenizer.decode(generation.tokens),
+        tokens=generation.tokens,
+        stop_reason=generation.stop_reason,
+        seconds=seconds,
+        steps=generation.steps,
+        unsure_words=unsure_words(generation, tokenizer),
+    )
+
+
+def unsure_words(generation: Generation, tokenizer: Tokenizer) -> list[tuple[int, float]]:
+    """Return (index among the text's words, probability) of each token that the model was unsure of, by its word."""
+    return [
+        (len(tokenizer.decode(generation.tokens[: at + 1]).split()) - 1, round(probability, 3))
+        for at, probability in enumerate(generation.probabilities)
+        if probability < SURE
+    ]
+
+
+class SideThread:
+    """One thread beside the caller's, started with the first work. A forked process starts its own."""
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+        self._process = 0
+
+    def submit(self, work: Callable[[], Result]) -> Future[Result]:
+        if self._executor is None or self._process != os.getpid():  # threads do not survive a fork
+            self._executor, self._process = ThreadPoolExecutor(1, "side"), os.getpid()
+        return self._executor.submit(work)
+
+    def rest(self) -> None:
+        """End the thread until there is work again: a process should have no others when it is forked."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None
 
 
 @dataclass(frozen=True)
 class Drafting:
-    """What is drafted: the tree of the Medusa heads, and beginnings of answers while the prompt is read.
+    """What is drafted: the tree of the Medusa heads, and a request's prediction as far as it is `p_min` likely.
 
-    `embed` maps tokens [N] to the model's input embeddings [N, H], which the `prefill_head` guesses from. The
-    `prompt_tagger` drafts the rest of the answer from the states of the prompt. `copies` adds rows copied from the
-    prompt, which pay only where a forward computes more rows than the tree has anyway.
+    `copies` adds rows copied from the prompt, which pay only where a forward computes more rows than the tree has
+    anyway.
     """
 
     tree: MedusaTree
-    embed: Callable[[Tensor], Tensor]
-    prefill_head: PrefillHead | None = None
-    prefill_draft: PrefillDraft = NO_PREFILL_DRAFT
-    prompt_tagger: PromptTagger | None = None
+    p_min: float = 0.0
     copies: bool = False
 
 
@@ -72,7 +132,6 @@ class TextModel(ABC):
         self._socket = NEVER.socket
 
     def watch(self, socket: int) -> None:
-        """See `WorkerModel.watch`."""
         self._socket = socket
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
@@ -152,18 +211,16 @@ class TextModel(ABC):
     def _parts(self, request: GenerationRequest, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
         """Return target and proposer. Raises RequestRefusedError for a strategy that this model lacks the parts for."""
 
-    def _medusa(self, target: HeadsOfTarget, prompt: list[int]) -> Proposer:
-        drafting = self._drafting
-        draft = drafting.prefill_draft
-        if drafting.prefill_head is not None:
-            draft = drafting.prefill_head.guess(prompt, drafting.embed, self._compiler.continues_word)
-        later: Proposer = MedusaProposer(target, drafting.tree)
-        if drafting.prompt_tagger is not None:
-            states, leaves = target.prompt_states, drafting.copies
-            later = PromptTagsProposer(prompt, drafting.prompt_tagger, states, later, leaves=leaves)
-        return PrefillProposer(draft, PromptCopyProposer(prompt, later) if drafting.copies else later)
+    def _medusa(self, target: HeadsOfTarget, request: GenerationRequest, prompt: list[int]) -> Proposer:
+        heads: Proposer = MedusaProposer(target, self._drafting.tree)
+        if self._drafting.copies:
+            heads = PromptCopyProposer(prompt, heads)
+        return PredictionProposer(tokens_of_words(request.prediction, self._tokenizer), heads, self._drafting.p_min)
 
     def _begin_grammar(self, grammar: str) -> Constraint:
-        constraint = request_constraint(self._compiler, grammar)
+        try:
+            constraint = self._compiler.compile(grammar)
+        except GrammarError:  # without quoting it, as it holds the shopper's words
+            raise RequestRefusedError("its grammar does not compile") from None
         constraint.legal()  # the first mask, the largest of all, is cached
         return constraint

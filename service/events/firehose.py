@@ -6,8 +6,9 @@ twice, after a kill or an answer that was lost, is there twice; `peakplan value`
 Tested against moto; not run in AWS.
 """
 
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import botocore.session
@@ -68,29 +69,22 @@ class FirehoseSink:
 
 def records(lines: Sequence[bytes]) -> Iterator[bytes]:
     """Yield records of whole lines, each ended by a newline. No line is longer than a request to the service."""
-    record: list[bytes] = []
-    size = 0
-    for line in lines:
-        if not line:
-            continue
-        if record and size + len(line) + 1 > _RECORD_BYTES:
-            yield b"".join(record)
-            record, size = [], 0
-        record.append(line + b"\n")
-        size += len(line) + 1
-    if record:
-        yield b"".join(record)
+    return map(b"".join, _groups((line + b"\n" for line in lines if line), _RECORD_BYTES))
 
 
-def batches(records: Sequence[bytes]) -> Iterator[list[bytes]]:
+def batches(records: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Yield records in order, as many at a time as one call takes."""
-    batch: list[bytes] = []
+    return _groups(records, MOST_BYTES, MOST_RECORDS)
+
+
+def _groups(items: Iterable[bytes], most_bytes: int, most: float = math.inf) -> Iterator[list[bytes]]:
+    group: list[bytes] = []
     size = 0
-    for record in records:
-        if batch and (len(batch) == MOST_RECORDS or size + len(record) > MOST_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(record)
-        size += len(record)
-    if batch:
-        yield batch
+    for item in items:
+        if group and (len(group) == most or size + len(item) > most_bytes):
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += len(item)
+    if group:
+        yield group

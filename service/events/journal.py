@@ -1,21 +1,24 @@
-"""Where events are written before anybody is told that they are kept.
+"""Writes events to disk before they are acknowledged.
 
-Whoever appends waits for the write, which many share, so that a process that is killed loses nothing that it answered
+Callers wait for the write, which many share, so that a process that is killed loses nothing that it answered
 for. A disk that is full or gone is left for the next folder; where no folder takes a line, its sender hears so and
 keeps it. No plan waits for any of this: a thread of its own writes. It wakes fifty times a second at most, because each
 time it takes the interpreter from the event loop, and a core from the model. What comes meanwhile shares one batch and
-one future: it is joined, written and told together.
+one future: it is joined, written and told together, and the event loop wakes once for all of it.
 """
 
+import asyncio
+import contextlib
+import errno
 import logging
+import os
 import select
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition, Thread
-
-from service.events.rotating import RotatingFile
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +26,86 @@ NAME = "events"
 _WAITING = 1024  # appends that wait for a slow disk, each no larger than a request
 _GATHER_SECONDS = 0.02  # between two writes, in which appends wake nobody
 _CLOSE_SECONDS = 5.0  # for a disk that hangs
+
+
+class RotatingFile:
+    """Appends whole texts or nothing. One thread writes."""
+
+    def __init__(self, path: Path, *, file_bytes: int, files: int) -> None:
+        self.path, self._file_bytes, self._files = path, file_bytes, files
+
+    def check(self) -> None:
+        """Raise OSError where the file cannot be written."""
+        os.close(self._open())
+
+    def append(self, text: bytes) -> None:
+        """Write all of a text. Raises OSError where not all of it fits; then nothing of it is there."""
+        file = self._open()
+        try:
+            before = os.fstat(file).st_size
+            try:
+                written = os.write(file, text)
+            except OSError:
+                os.ftruncate(file, before)
+                raise
+            if written < len(text):  # the disk is full
+                os.ftruncate(file, before)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(file)
+        if before + len(text) > self._file_bytes:
+            self._rotate()
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)  # only the service's group reads them
+
+    def _rotate(self) -> None:
+        self.path.rename(self.path.with_name(f"{self.path.stem}-{time.time_ns()}.jsonl"))
+        for old in set_aside(self.path)[: -self._files]:
+            old.unlink(missing_ok=True)
+
+
+def set_aside(path: Path) -> list[Path]:
+    """Return the full files of a rotating file, oldest first."""
+    return sorted(path.parent.glob(f"{path.stem}-*.jsonl"))
+
+
+@dataclass(slots=True)
+class _Waiting:
+    timer: asyncio.TimerHandle
+    requests: list["asyncio.Future[bool]"] = field(default_factory=list)
+
+
+class Landing:
+    """Tells requests of one event loop whether what they appended is in a file."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Future[bool], _Waiting] = {}
+
+    async def kept(self, written: "Future[bool]", seconds: float) -> bool:
+        """Return a write's result; False where it is not known in time, because a disk hangs."""
+        if written.done():
+            return written.result()
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting.get(written)
+        if waiting is None:
+            waiting = self._waiting[written] = _Waiting(loop.call_later(seconds, self._land, written, False))
+            written.add_done_callback(lambda done: self._wake(loop, done))
+        request = loop.create_future()
+        waiting.requests.append(request)
+        return bool(await request)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop, written: "Future[bool]") -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(self._land, written, written.result())
+
+    def _land(self, written: "Future[bool]", kept: bool) -> None:
+        if (waiting := self._waiting.pop(written, None)) is None:
+            return  # given up before
+        waiting.timer.cancel()
+        for request in waiting.requests:
+            if not request.done():
+                request.set_result(kept)
 
 
 def _running() -> "Future[bool]":
@@ -65,7 +148,6 @@ class Journal:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that are written now, one a folder."""
         return [file.path for file in self._files]
 
     def append(self, lines: bytes, count: int) -> "Future[bool]":

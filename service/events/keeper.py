@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from service.events.journal import Journal
-from service.events.landing import Landing
+from service.events.journal import Journal, Landing
 from service.events.model import Happened
-from service.events.sessions import Sessions
 from service.events.shipping import Shipper, Sink
+
+_DAY_SECONDS = 86_400
+_HASH_BYTES = 12
 
 MOST_OF_A_PLAN = 256  # events: a long page of results, and what the shopper did with them
 RETURN_SECONDS = 30 * 24 * 3600  # after a plan, in which a purchase or a return still belongs to it
@@ -28,8 +30,25 @@ _COUNTED = {
 }  # fmt: skip
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # json.dumps would make one for each event
 EMPTY, KEPT, FIRST_ANSWER = "AnswersEmpty", "EventsKept", "FirstAnswerTime"
-
 Count = Callable[[str, float, str], None]  # a metric's name, a value, and the cell that made the plan ("" unknown)
+
+
+class Sessions:
+    """Hashes of a caller's shoppers, each good for `days`."""
+
+    def __init__(self, key: str, days: int, clock: Callable[[], float] = time.time) -> None:
+        self._key = hashlib.blake2b(key.encode(), person=b"sessions").digest() if key else os.urandom(64)
+        self._seconds, self._clock = days * _DAY_SECONDS, clock
+        self._period, self._salt = -1, b""
+
+    def hashed(self, caller: str, shopper: str) -> str:
+        """Return 24 hex digits, the same for the same shopper of the same caller until the salt changes."""
+        period = int(self._clock() // self._seconds)
+        if period != self._period:
+            self._period = period
+            self._salt = hashlib.blake2b(period.to_bytes(8, "big"), key=self._key, digest_size=32).digest()
+        named = f"{caller}\0{shopper}".encode(errors="replace")
+        return hashlib.blake2b(named, key=self._salt, digest_size=_HASH_BYTES).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +115,6 @@ class EventKeeper:
         return taken
 
     def judge(self, events: Sequence[Happened], caller: str, taken: Taken) -> None:
-        """Judge the next of a request's events."""
         now = round(time.time(), 3)
         for place, event in enumerate(events, taken.judged):
             known, contents = _identity(event, caller)
@@ -119,7 +137,6 @@ class EventKeeper:
         taken.judged += len(events)
 
     def append(self, taken: Taken) -> None:
-        """Have what is to be kept written."""
         if taken.lines:
             taken.written = self.journal.append(b"".join(taken.lines), len(taken.lines))
 

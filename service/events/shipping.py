@@ -1,8 +1,8 @@
 """Brings events from their files to another place, in order, however long that place is away.
 
 The files are what waits for it: nobody answers for an event before it is in one. What arrived is remembered in a file
-beside them, so that a process which is killed goes on where it was and sends at most one piece twice; whoever takes
-events takes each once by its id.
+beside them, so that a process which is killed goes on where it was and sends at most one piece twice; the
+receiver takes each event once, by its id.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from service.events.rotating import set_aside
+from service.events.journal import set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,6 @@ class Shipper:
         self._thread.start()
 
     def wake(self) -> None:
-        """Say that a file has more."""
         self._more.set()
 
     def close(self, seconds: float = 5.0) -> None:

@@ -85,10 +85,11 @@ class Admission:
 
         With `by_worth`, where not everybody who waits can be served the one of most worth goes first, the oldest of
         equals. So nobody is refused to let one of less worth in. Where there is time for all the oldest goes first:
-        whoever matters least would else be overtaken until it is too late, on a host that has capacity for all.
+        the request of least worth would otherwise be overtaken until it is too late, although there is capacity for
+        all.
 
-        Before any of this comes who asks, where several clients ask for more than there is: whoever asks for no more
-        than a fair share goes first, then those who have used least (`shares.py`).
+        Before any of this, when several clients together ask for more than there is, clients within their fair share
+        go first, then those that have used least (`shares.py`).
         """
         self.times = ServiceTimes(clock)  # for all replicas
         self.counts: Counter[str] = Counter()  # refusals by reason, and trials
@@ -184,7 +185,7 @@ class Admission:
         self._shares.began(request)
 
     def worked(self, client: str, seconds: float) -> None:
-        """Count what the gateway itself has done for a client, in seconds: reading, planning by rule, completing."""
+        """Count what the gateway itself has done for a client, in seconds: reading, completing."""
         self._shares.worked(client, seconds)
 
     def give_way(self) -> tuple[list[QueuedRequest], float]:

@@ -27,7 +27,6 @@ class Drain:
             asyncio.get_running_loop().call_later(self.seconds, self.end)
 
     def end(self) -> None:
-        """Stop now."""
         self.draining = True
         if self._stop is not None:
             self._stop()

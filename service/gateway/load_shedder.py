@@ -1,6 +1,6 @@
 """Load shedding: a limit on the gateway's own work and memory, beyond which it refuses requests.
 
-A plan by rule costs a fraction of a millisecond, so this limit is far beyond the model's capacity; past it every answer
+A plan by the reader costs about a millisecond, so this limit is far beyond the model's capacity; past it every answer
 would come late, and a quick 503 helps its caller more.
 """
 
@@ -109,9 +109,9 @@ class LoadShedder:
     def admits(self, waited: float, *, is_fresh: bool = False, client: str = "") -> bool:
         """Tell whether a request is handled that waited so many seconds for the event loop, `is_fresh` to be accepted.
 
-        Whoever waits in the kernel or for a turn is not inside, and the loop need not be late: where more come than are
-        handled, each answer would come later than the one before, and none in time. A client whose own requests are
-        too many is told so although others', which pass it, are in time.
+        A request that waits in the kernel or for a turn is not inside, and the loop need not be late: where more come
+        than are handled, each answer would come later than the one before, and none in time. A client that sends too
+        many requests is refused even while other clients' requests are in time.
         """
         now, own = time.monotonic(), self._own_queue(client, is_fresh=is_fresh)
         queues = (self._queues[is_fresh], own)

@@ -22,10 +22,9 @@ from service.engines.protocol import (
 )
 from service.gateway.admission import Admission
 from service.gateway.dispatcher import Dispatcher
-from service.gateway.patience import PatientReplicas
+from service.gateway.idle_replicas import BatchReplicas, IdleReplicas
 from service.gateway.request_queue import CapacityError
 from service.gateway.slot import GaveWayError, GenerationTask, Slot
-from service.gateway.spare import SpareReplicas
 from service.settings.choices import ADMISSION_QUANTILE, HANG_SECONDS, Order
 
 __all__ = ["CapacityError", "ReplicaPool"]
@@ -70,8 +69,8 @@ class ReplicaPool:
         self._keepers: dict[Slot, asyncio.Task[None]] = {}
         self._reloading = asyncio.Lock()
         self._counts: Counter[str] = Counter()
-        self.spare = SpareReplicas(self._dispatcher, lambda: self.model_id, self._track)
-        self.patient = PatientReplicas(self._dispatcher, self.spare)
+        self.spare = IdleReplicas(self._dispatcher, lambda: self.model_id, self._track)
+        self.patient = BatchReplicas(self._dispatcher, self.spare)
 
     @property
     def model_id(self) -> str:

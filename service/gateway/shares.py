@@ -1,17 +1,17 @@
-"""How the replicas' time is shared among clients: who asks for no more than a fair share, and what others have used.
+"""Max-min fair shares of the replicas' time: which clients are within theirs, and how much the others have used.
 
 A client is whom a rate limit counts, too: the owner of a key or certificate, or else an address. Shares are max-min
-fair (Bertsekas and Gallager, Data Networks, 6.5.2): where all together ask for more than there is, whoever asks for
-less than an equal part has all of it, and the rest is for the others in equal parts. Nothing is reserved: a client that
-is alone has everything. Those beyond their share go in the order of what they have used lately, as with the virtual
-counters of Sheng et al., Fairness in Serving Large Language Models (OSDI 2024), and their longest generations give way:
-nothing else could bound a wait behind them.
+fair (Bertsekas and Gallager, Data Networks, 6.5.2): where all together ask for more than there is, a client that asks
+for less than an equal part has all of it, and the rest is for the others in equal parts. Nothing is reserved: a
+client that is alone has everything. Those beyond their share go in the order of what they have used lately, as with the
+virtual counters of Sheng et al., Fairness in Serving Large Language Models (OSDI 2024), and their longest generations
+give way: nothing else could bound a wait behind them.
 
 Whether there is enough for all shows after a second at the earliest, and callers whose questions cost most take every
-replica in the first tenth of it. So whoever asks for little goes first at any time, and what runs for somebody else
-gives way where it is far longer than theirs. Others are not told apart while there is enough for all.
+replica in the first tenth of it. So clients that ask for little always go first, and a far longer generation of another
+client gives way to them. Others are not told apart while there is enough for all.
 
-What many clients ask for who are one person is as many persons' share: only keys tell them apart.
+One person with many addresses counts as that many clients: only keys tell people apart.
 
 It is pure: it knows neither replicas nor asyncio, and its clock may be simulated.
 """
@@ -28,7 +28,7 @@ WINDOW_SECONDS = 1.0  # that are remembered
 # Seconds of replicas' time in the window that are always a fair share: shoppers who each have an address are equal.
 SMALL_SHARE = 0.15
 WITHIN = 1e-9  # in the order of clients: after those who ask for little, before all who are beyond the share
-_TOLERANCE = 1.5  # times the share: whoever asks for about as much keeps its place, though questions come in bursts
+_TOLERANCE = 1.5  # times the share: a client near its share keeps its place, because questions come in bursts
 _NEWEST_WEIGHS = 0.2  # in a client's mean
 PATIENCE = 0.5  # of the one who waits, in generations of its own usual length
 PATIENCE_WITHIN = 2.0  # the same behind somebody within the share: an ordinary generation of theirs ends by then

@@ -86,8 +86,8 @@ class CostlyTurns:
     async def take(self, client: str, work: Callable[[], T], latest: float) -> T:
         """Return what the work does in its turn. Raises CapacityError where that has not come by `latest`.
 
-        That is on the clock. Whoever is told so must do with less work: without it many callers would do all theirs
-        at once.
+        `latest` is on the clock. After this error the caller must do with less work: doing it without a turn, many
+        callers would do all theirs at once.
         """
         await self._turn(client, latest)
         began = self._clock()
@@ -134,3 +134,39 @@ class Metered(Generic[T]):
                 step = partial(self._work.send, None)
             except BaseException as error:  # cancelled, most often
                 step = partial(self._work.throw, error)
+
+
+_MOST_BATCHES = 8  # at the same time: each holds its questions and answers in memory
+_MOST_CLIENTS = 64  # that have a batch each, where so many clients ask
+
+GiveWay = Callable[[], None]
+
+
+class BatchRoom:
+    """Which batches are held, by client."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, list[GiveWay]] = {}  # the newest last
+
+    def enter(self, client: str, give_way: GiveWay) -> bool:
+        """Tell whether a client's batch is taken in; `give_way` is called where its room is needed for others.
+
+        Where there is no room, the newest batch of the client that has most gives way to one that will have fewer.
+        Every client may have one.
+        """
+        own = len(self._held.get(client, ()))
+        if sum(map(len, self._held.values())) >= _MOST_BATCHES:
+            most = max(self._held, key=lambda each: len(self._held[each]))
+            if len(self._held[most]) > own + 1:
+                self._held[most].pop()()
+            elif own or len(self._held) >= _MOST_CLIENTS:
+                return False
+        self._held.setdefault(client, []).append(give_way)
+        return True
+
+    def leave(self, client: str, give_way: GiveWay) -> None:
+        held = self._held.get(client, [])
+        if give_way in held:
+            held.remove(give_way)
+        if not held:
+            self._held.pop(client, None)

@@ -7,13 +7,103 @@ marks, number words (text2num), units of thousands, and currencies (`money`).
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import Final
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from text_to_num import alpha2digit
 
-from service.planner import money
-from service.planner.text import fold, plain_number
+from service.planner.text import fold, lines_of_sections, plain_number
+
+MONEY_PATH: Final = Path(__file__).with_name("money.txt")
+LOCAL: Final = "local"  # a word for whatever money is the shopper's own: "pavos", "Mäuse"
+_CODES_THAT_ARE_WORDS: Final = frozenset(
+    "all amd ang awg bam bob btn cup gel kgs lak mad mop mur npr pen ron sos top try".split()
+)
+_SUBTAGS: Final = re.compile("[-_]")
+_MAIN: Final = ("USD", "GBP", "CAD")  # what "dollars", "$", "pounds" and "C$" mean where no locale says otherwise
+
+
+class Region(NamedTuple):
+    """What a locale says of money: its territory, ISO 3166, and the mark before decimals; nothing without a locale."""
+
+    territory: str | None = None
+    decimal_mark: str = ""
+
+
+ANYWHERE: Final = Region()
+
+
+@lru_cache(maxsize=256)
+def region_of(locale: str) -> Region:
+    """Return the region of a BCP 47 tag: "MX" and "." of "es-MX"."""
+    language, *tags = _SUBTAGS.split(locale)
+    territory = next((tag.upper() for tag in tags if len(tag) == 2 and tag.isalpha()), None)
+    marks = _decimal_marks()
+    mark = marks.get(f"{language.lower()}_{territory}") or marks.get(language.lower(), "")
+    return Region(territory, mark)
+
+
+@cache
+def _decimal_marks() -> dict[str, str]:
+    return {name: mark for mark in ",." for line in _sections()[f"decimals {mark}"] for name in line.split()}
+
+
+@cache
+def _sections() -> dict[str, list[str]]:
+    return lines_of_sections(MONEY_PATH)
+
+
+def _table(name: str) -> dict[str, tuple[str, ...]]:
+    pairs = (line.rpartition("=") for line in _sections().get(name, ()))
+    return {key: tuple(codes.split(",")) for key, _, codes in pairs}
+
+
+@cache
+def territories() -> dict[str, str]:
+    return dict(entry.split("=") for line in _sections()["territories"] for entry in line.split())
+
+
+@cache
+def signs() -> dict[str, tuple[str, ...]]:
+    """Return the currencies that each sign may stand for."""
+    return _table("signs")
+
+
+@cache
+def written() -> frozenset[str]:
+    """Return all codes and signs as tokens are folded, with umlauts and without: few words are one of them."""
+    return frozenset(fold(text, umlauts) for text in (*codes(), *signs()) for umlauts in (False, True))
+
+
+def names(language: str) -> dict[str, tuple[str, ...]]:
+    """Return the currencies that each name or word for a unit may stand for, in a language."""
+    return _table(f"units {language}") | _table(f"names {language}")
+
+
+def code_of(text: str) -> str | None:
+    """Return the ISO 4217 code that a word is; a lower-case one that is also a word counts as none."""
+    code = text.upper()
+    is_code = code in codes() and (text.isupper() or text.lower() not in _CODES_THAT_ARE_WORDS)
+    return code if is_code else None
+
+
+@cache
+def codes() -> frozenset[str]:
+    return frozenset(territories().values())
+
+
+def certain(candidates: tuple[str, ...], territory: str | None) -> str | None:
+    """Return the one currency that a sign or a word means, None where it may be several."""
+    local = territories().get(territory or "")
+    if LOCAL in candidates:
+        return local
+    if len(candidates) == 1:
+        return candidates[0]
+    if local in candidates:
+        return local
+    return next((code for code in _MAIN if code in candidates), None)
+
 
 LANGUAGES: Final = ("en", "es", "de", "fr", "it", "pt", "nl")  # whose number words are read
 _MOST: Final = 1_000_000_000  # guaraníes and pesos have many zeros
@@ -33,10 +123,10 @@ _HALVES: Final = ("half", "halbe", "halben", "halber", "medio", "media", "demi",
 _ARTICLES: Final = ("a", "un", "une", "ein", "een", "um")
 # Words for money itself, in the dictionary of no currency: the value of a note, or nothing but the currency.
 _SLANG: Final = {
-    "quid": (None, ("GBP",)), "tenner": (10.0, ("GBP",)), "fiver": (5.0, ("GBP",)), "bucks": (None, (money.LOCAL,)),
-    "buck": (None, (money.LOCAL,)), "rs": (None, ("INR",)), "kr": (None, (money.LOCAL,)), "eur": (None, ("EUR",)),
-    "contos": (None, ("BRL",)), "pila": (None, ("BRL",)), "lucas": (None, (money.LOCAL,)), "balles": (None, ("EUR",)),
-    "pavos": (None, (money.LOCAL,)), "piasses": (None, ("CAD",)), "stutz": (None, ("CHF",)),
+    "quid": (None, ("GBP",)), "tenner": (10.0, ("GBP",)), "fiver": (5.0, ("GBP",)), "bucks": (None, (LOCAL,)),
+    "buck": (None, (LOCAL,)), "rs": (None, ("INR",)), "kr": (None, (LOCAL,)), "eur": (None, ("EUR",)),
+    "contos": (None, ("BRL",)), "pila": (None, ("BRL",)), "lucas": (None, (LOCAL,)), "balles": (None, ("EUR",)),
+    "pavos": (None, (LOCAL,)), "piasses": (None, ("CAD",)), "stutz": (None, ("CHF",)),
     "c$": (None, ("CAD", "NIO")), "s$": (None, ("SGD",)), "tl": (None, ("TRY",)), "руб": (None, ("RUB",)),
 }  # fmt: skip
 _SCALED: Final = re.compile(
@@ -62,7 +152,7 @@ def read_amounts(text: str, locale: str = "") -> list[Amount]:
         text: the shopper's words, their case kept.
         locale: the BCP 47 tag of the request, for number marks and ambiguous currencies; empty for none.
     """
-    region = money.region_of(locale)
+    region = region_of(locale)
     tokens = _TOKEN.findall(_in_digits(text, locale))
     values = list(_values(tokens, region.decimal_mark))
     currency = _currency(tokens, region.territory)
@@ -74,14 +164,14 @@ def read_amounts(text: str, locale: str = "") -> list[Amount]:
 
 def signed_currency(text: str, locale: str = "") -> str | None:
     """Return the currency whose sign or code stands beside a number in a text; words for money may be other things."""
-    territory = money.region_of(locale).territory
+    territory = region_of(locale).territory
     tokens = _TOKEN.findall(text)
     for at, token in enumerate(tokens):
         beside = [*tokens[max(0, at - 1) : at], *tokens[at + 1 : at + 2]]
         if any(other[0].isdigit() for other in beside):
-            is_code = len(token) == 3 and token.isupper() and money.code_of(token)
-            if is_code or token in money.signs():
-                return money.code_of(token) if is_code else money.certain(money.signs()[token], territory)
+            is_code = len(token) == 3 and token.isupper() and code_of(token)
+            if is_code or token in signs():
+                return code_of(token) if is_code else certain(signs()[token], territory)
     return None
 
 
@@ -148,22 +238,21 @@ def _currency(tokens: list[str], territory: str | None) -> str | None:
     found: list[tuple[str, ...]] = []
     for at, token in enumerate(tokens):
         joined = "".join(tokens[max(0, at - 1) : at + 1])
-        if joined != token and joined in money.signs() and found:
-            found[-1] = money.signs()[joined]  # "R$", "A$"
+        if joined != token and joined in signs() and found:
+            found[-1] = signs()[joined]  # "R$", "A$"
         elif candidates := _candidates(token, joined):
             found.append(candidates)
     common = [codes for codes in found if len(codes) == 1]
-    return next(filter(None, (money.certain(codes, territory) for codes in (*common, *found))), None)
+    return next(filter(None, (certain(codes, territory) for codes in (*common, *found))), None)
 
 
 def _candidates(token: str, joined: str) -> tuple[str, ...]:
     folded = fold(token)
     if folded in _SLANG:
         return _SLANG[folded][1]
-    if code := money.code_of(token) if len(token) == 3 else None:
+    if code := code_of(token) if len(token) == 3 else None:
         return (code,)
-    signs = money.signs()
-    return signs.get(joined) or signs.get(token) or _words().get(folded, ())
+    return signs().get(joined) or signs().get(token) or _words().get(folded, ())
 
 
 @cache
@@ -171,7 +260,7 @@ def _words() -> dict[str, tuple[str, ...]]:
     """Return the currencies of every word for one in the languages that are read, folded."""
     found: dict[str, tuple[str, ...]] = {}
     for language in LANGUAGES:
-        for word, codes in money.names(language).items():
+        for word, codes in names(language).items():
             if " " not in word:
                 before = found.get(fold(word), ())
                 found[fold(word)] = tuple(dict.fromkeys((*before, *codes)))

@@ -4,21 +4,21 @@ Only what code must do is done here. Nothing looks for a price, a refusal or a f
 draft says which words stand for what. A filter whose words say no number is left out rather than guessed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Final, NamedTuple, cast
 
 from peakplan_client.operators import without_operators
 
-from service.engines.meaning import QuestionMeaning
+from service.engines.protocol import QuestionMeaning
 from service.planner.amounts import Amount, read_amounts, signed_currency
-from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating, Sort
+from service.planner.plan import MAX_KINDS, MAX_PARTS, MAX_QUERIES, Kind, Mode, Part, Plan, Price, Rating, Sort
 from service.planner.plan_text import FacetSpan, PlanDraft, parse
-from service.planner.queries import distinct, part_queries, plan_queries, text_queries
 from service.planner.question import Question
 from service.planner.shop import current
-from service.planner.shop.kinds_of_plan import Need, with_kinds
-from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
+from service.planner.shop.kinds import Kinds, Thing
+from service.planner.spelling import begin_conversation, correct
+from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, QUESTIONS, Vocabulary
 
 _AROUND = 0.2  # "around 50" is 40 to 60
 _MOST_STARS = 5
@@ -42,6 +42,7 @@ def plan_from_draft(
         vocabulary: of the model.
         meaning: what the model's kind head made of the question, where it has one.
     """
+    begin_conversation()
     if current.SHOPS:
         draft = _in_shop(draft, question, vocabulary)
     intent = vocabulary.intents[draft.intent]
@@ -81,7 +82,6 @@ def _under_its_facet(span: FacetSpan, question: Question, vocabulary: Vocabulary
 
 
 def _product_fields(draft: PlanDraft, question: Question) -> dict[str, object]:
-    """Return the fields of a plan about products by name."""
     spans = _settled(draft.spans, question)
     shared = [span for span in spans if not span.part]
     price = _price([mark for mark in draft.marks if not mark.part], question)
@@ -176,6 +176,117 @@ def _currency_before(marks: Sequence[FacetSpan], question: Question) -> str | No
 
 
 def _rating(marks: Sequence[FacetSpan], question: Question) -> Rating:
-    """Return the least stars that marked words say."""
     stars = [amount.value for mark in marks for amount in _amounts(mark, question) if 0 < amount.value <= _MOST_STARS]
     return Rating(min=stars[-1]) if stars else Rating()
+
+
+_MARKS = ",.?!;:()\"'"
+_MOST_ASKED_WORDS = 12  # of a question that is searched as it was asked; a longer one tells a story
+
+
+def distinct(queries: Iterable[str], most: int = MAX_QUERIES) -> list[str]:
+    """Return the first queries that say something, each once."""
+    return list(dict.fromkeys(query for query in queries if query.strip()))[:most]
+
+
+def plan_queries(
+    draft: PlanDraft, spans: Sequence[FacetSpan], needs: Sequence[FacetSpan], question: Question
+) -> list[str]:
+    """Return the queries of one thing, or of a need that names none; the newest words where nothing is named."""
+    refused = _refused(spans, question)
+    strict = _searched([span for span in spans if not span.refused], question, refused)
+    need = _searched(needs, question, refused)
+    names = [span for span in spans if not span.refused and span.facet in NAMING_FACETS]
+    queries = [
+        strict,
+        "" if names else need,
+        _spelt(strict, question),
+        _spelt(_searched(names, question, refused), question),
+    ]
+    if draft.intent in QUESTIONS:
+        queries.insert(1, _as_asked(question, refused))
+    return distinct(queries) or text_queries(question)
+
+
+def text_queries(question: Question) -> list[str]:
+    """Return the newest words as they stand, and spelt right: what a plan that names nothing is searched by."""
+    return distinct([question.text, _spelt(question.text, question)])
+
+
+def part_queries(spans: Sequence[FacetSpan], question: Question) -> list[str]:
+    """Return the queries of one of several things, which has these spans."""
+    strict = _searched([span for span in spans if not span.refused], question, _refused(spans, question))
+    return distinct([strict, _spelt(strict, question)])
+
+
+def _refused(spans: Sequence[FacetSpan], question: Question) -> frozenset[str]:
+    """Return the words that no query may have: of refused values, but of no wanted one."""
+    texts = [
+        {question.words[index].text for span in spans if span.refused is side for index in span.indices}
+        for side in (True, False)
+    ]
+    return frozenset(texts[0] - texts[1])
+
+
+def _searched(spans: Sequence[FacetSpan], question: Question, refused: frozenset[str]) -> str:
+    """Return the words of spans in the conversation's order; a value that was said before is not said again."""
+    texts: list[str] = []
+    for span in sorted(spans, key=lambda span: span.first):
+        words = [_plain(question.words[index].text) for index in span.indices]
+        words = [word for word in words if word and word not in refused]
+        if not set(words) <= set(texts):
+            texts += words
+    return " ".join(texts)
+
+
+def _as_asked(question: Question, refused: frozenset[str]) -> str:
+    words = [word.text for word in question.own_words]
+    if len(words) > _MOST_ASKED_WORDS or not refused.isdisjoint(words):
+        return ""
+    return _plain(" ".join(words))
+
+
+def _plain(text: str) -> str:
+    return text.strip(_MARKS).lower()
+
+
+def _spelt(text: str, question: Question) -> str:
+    """Return a text with its words spelt right; the list of words is English, so another locale's words stay."""
+    return correct(text) if question.language in (None, "en") else text
+
+
+class Need(NamedTuple):
+    """The words that tell what something is for; "" where a thing is named. `is_told`: they name no thing."""
+
+    text: str = ""
+    is_told: bool = False
+
+
+NO_NEED: Final = Need()
+
+
+def with_kinds(
+    plan: Plan,
+    question: Question,
+    vocabulary: Vocabulary,
+    need: Need = NO_NEED,
+    meaning: QuestionMeaning | None = None,
+) -> Plan:
+    """Return the plan with the categories of the shop that it is about, if it is about products and any is sure.
+
+    `meaning` is what the model made of the question, where it has read it: it counts where it was trained with the
+    shop's vectors, on one utterance as all that it was trained on.
+    """
+    shop = current.lexicon()
+    if shop is None or shop.kinds is None or not plan.queries or not vocabulary.intents[plan.intent].products:
+        return plan
+    is_read = need.is_told and meaning is not None and _is_usable(meaning, question, shop.kinds)
+    pointed = meaning.direction if meaning is not None and is_read else ()
+    of = (plan,) if need.is_told else plan.parts or (plan,)
+    things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ()), *need, pointed) for each in of]
+    kinds = [Kind(id=each.id, name=each.name) for each in shop.kinds.of(things, MAX_KINDS)]
+    return plan.model_copy(update={"kinds": kinds}) if kinds else plan
+
+
+def _is_usable(meaning: QuestionMeaning, question: Question, kinds: Kinds) -> bool:
+    return meaning.space == kinds.space and len(question.utterances) == 1

@@ -33,7 +33,6 @@ def plan_grammar(question: Question, vocabulary: Vocabulary) -> str:
 
 @lru_cache(maxsize=8)
 def _fixed_text(vocabulary: Vocabulary) -> str:
-    """Return the rules that are the same for every question."""
     return "\n".join(_fixed_rules(vocabulary))
 
 

@@ -19,7 +19,9 @@ What fewest training rows label comes last: nothing is conditioned on a guess.
 This module knows only the text; `grammar.py` writes what is legal for one conversation, `completion.py` makes the plan.
 """
 
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -97,7 +99,6 @@ def source_words(draft: PlanDraft, vocabulary: Vocabulary) -> list[str]:
 
 
 def span_words(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Iterator[str]:
-    """Yield the words of spans and marks, in the conversation's order."""
     part = 0
     for span in sorted((*draft.spans, *draft.marks), key=lambda span: span.first):
         if span.part != part:
@@ -110,14 +111,12 @@ def span_words(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> 
 
 
 def closing_words(draft: PlanDraft) -> Iterator[str]:
-    """Yield the words of sort and offers."""
     if draft.sort in SORT_WORDS:
         yield SORT_WORDS[draft.sort]
     yield from (word for offer, word in OFFER_WORDS.items() if offer in draft.offers)
 
 
 def vertical_word(draft: PlanDraft, vocabulary: Vocabulary) -> str:
-    """Return the last word of plan text."""
     if draft.foreign:
         return FOREIGN_WORD
     return NO_VERTICAL_WORD if draft.vertical is None else vocabulary.verticals[draft.vertical].word
@@ -150,7 +149,6 @@ def parse(text: str, question: Question, vocabulary: Vocabulary) -> PlanDraft:
 
 
 def _parse_sections(draft: PlanDraft, words: list[str], question: Question, vocabulary: Vocabulary) -> None:
-    """Read the spans, sort, offers and the vertical."""
     named: list[tuple[str, list[str], bool, int]] = []
     position = part = 0
     refused = False
@@ -200,3 +198,71 @@ def _find_span(question: Question, value: list[str], end: int) -> int:
         if [word.text for word in window] == value and window[0].utterance == window[-1].utterance:
             return first
     raise PlanTextError(f"{' '.join(value)!r} is no span of the question before its word {end}")
+
+
+# The least probability of a filter's words together, chosen on conversations of writers on which nothing was trained:
+# where the reader filters by one of its words in the same way, where it does not, and where there is no reader.
+LEAST_SECONDED: Final = 0.3
+LEAST_ALONE: Final = 0.85
+LEAST_PROBABILITY: Final = 0.4
+FILTERS: Final = frozenset(("max", "min", "range", "about", "rating"))  # marks that filter
+_FILTER_WORDS: Final = frozenset((REFUSED_WORD, *(MARK_WORDS[mark] for mark in FILTERS)))
+_RATING_WORD: Final = MARK_WORDS["rating"]  # the reader takes too many ratings for prices to second them
+_PLACES: Final = frozenset((*PART_WORDS, SHARED_WORD))
+
+
+def without_doubts(
+    text: str,
+    unsure_words: Iterable[tuple[int, float]],
+    vocabulary: Vocabulary,
+    seconded: Collection[tuple[str, str]] | None = None,
+) -> str:
+    """Return plan text without the refusals, bounds and ratings that are not probable enough.
+
+    The grammar admits what is left. `unsure_words` are those of `GenerationResult`, `seconded` what `filters_of` says
+    of the reader's text; None without a reader.
+    """
+    words = text.split()
+    probabilities: dict[int, float] = defaultdict(lambda: 1.0)
+    for index, probability in unsure_words:
+        probabilities[index] *= probability
+    kept: list[str] = []
+    place = ""  # the part in which the next section stands, where what stood before it there is left out
+    for section in _sections(words, vocabulary):
+        first = words[section[0]]
+        place, named = (first, section[1:]) if first in _PLACES else (place, section)
+        least = LEAST_PROBABILITY
+        if seconded is not None and words[named[0]] != _RATING_WORD:
+            is_alone = all((words[named[0]], words[index]) not in seconded for index in named)
+            least = LEAST_ALONE if is_alone else LEAST_SECONDED
+        if words[named[0]] in _FILTER_WORDS and math.prod(probabilities[index] for index in named) < least:
+            continue
+        if place and len(named) > 1:
+            kept.append(place)
+        kept += [words[index] for index in named]
+        place = ""
+    return "".join(f" {word}" for word in kept)
+
+
+def filters_of(text: str, vocabulary: Vocabulary) -> frozenset[tuple[str, str]]:
+    """Return each word by which plan text filters, after how it does: the mark of a bound or rating, or a refusal."""
+    words = text.split()
+    found: set[tuple[str, str]] = set()
+    for section in _sections(words, vocabulary):
+        named = section[1:] if words[section[0]] in _PLACES else section
+        if named and words[named[0]] in _FILTER_WORDS:
+            said = (words[index] for index in named if words[index] not in vocabulary.section_words)
+            found.update((words[named[0]], word) for word in said)
+    return frozenset(found)
+
+
+def _sections(words: Sequence[str], vocabulary: Vocabulary) -> Iterator[Sequence[int]]:
+    """Yield the indices of the words of each section, with those before its name that say part and refusal."""
+    starts = [
+        index
+        for index, word in enumerate(words)
+        if index == 0
+        or (word in vocabulary.section_words and words[index - 1] not in _PLACES and words[index - 1] != REFUSED_WORD)
+    ]
+    for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
+        yield range(start, end)

@@ -1,24 +1,30 @@
 """From a question to its plan: send prompt and grammar to an engine, and build the plan from its text.
 
-`plan_with_model` calls the engine and passes its errors on, as benchmarks, evaluation and traces need. Where there is
-no model, `plan_by_rule` answers instead, and marks the plan as such.
+`plan_with_model` calls the engine and passes its errors on, as benchmarks, evaluation and traces need. Where no model
+is free, the reader's plan stands in (`planner/reader`), and is marked as such.
 """
 
 import hashlib
 import logging
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from service.engines.meaning import QuestionMeaning
-from service.engines.protocol import DegradedReason, EngineError, GenerationRequest, GenerationResult, StopReason
+from service.engines.protocol import (
+    DegradedReason,
+    EngineError,
+    GenerationRequest,
+    GenerationResult,
+    QuestionMeaning,
+    StopReason,
+)
 from service.planner.completion import plan_from_draft
-from service.planner.doubt import without_doubts
-from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.fallback.reading import readers
 from service.planner.plan import Plan
-from service.planner.plan_text import PlanDraft, PlanTextError, parse
+from service.planner.plan_text import PlanDraft, PlanTextError, filters_of, parse, render, without_doubts
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.reader.reading import Reader
 from service.planner.spelling import words
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 from service.settings.choices import Strategy
@@ -26,13 +32,14 @@ from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 
-RULES_ID = "peakplan-rules"
+READER_ID = "peakplan-reader"
+# How many times as sure of its text as the model of its own the reader must be for its plan to be answered. Chosen on
+# two writers' conversations: English is planned as well, the languages of which the model learnt little much better.
+SURER = 5.0
 _DIGEST_BYTES = 8
 
 
 class Generator(Protocol):
-    """The interface of an engine as a planner uses it."""
-
     @property
     def model_id(self) -> str: ...
 
@@ -63,9 +70,9 @@ class IncompletePlanError(EngineError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan and its origin: `result` is the model's, if one took part; `reason` says why rules had to make it.
+    """A plan and its origin: `result` is the model's, if one took part; `reason` says why the reader's plan stands in.
 
-    Where rules made it by choice (`source` "rules"), there is no such reason.
+    Where it does by choice (`source` "rules", as version 2 of plans calls it), there is no such reason.
     """
 
     plan: Plan
@@ -80,6 +87,23 @@ class Planned:
         return self.source == "fallback"
 
 
+@dataclass(slots=True)
+class Agreement:
+    """Questions that both model and reader read: how many, how many texts differ, and how many were expected to."""
+
+    checked: int = 0
+    differing: int = 0
+    expected: float = 0.0
+
+    def add(self, text: str, task: PlanTask) -> None:
+        """Count a model's text beside the reader's, where there is a reader."""
+        if task.reader is None or task.reading is None:
+            return
+        self.checked += 1
+        self.differing += text.split() != [word for word, _ in task.reading.words]
+        self.expected += task.reader.differs(task.reading.worth)
+
+
 @dataclass(frozen=True, slots=True)
 class Drafted:
     """What a model wrote about a question, and what it means: all of a plan but what completing adds."""
@@ -92,12 +116,22 @@ class Drafted:
 class Planner:
     """Plans questions on one engine, with one decoding strategy by default."""
 
-    def __init__(self, engine: Generator, vocabulary: Vocabulary, strategy: Strategy = "medusa") -> None:
-        """Take the vocabulary that the engine's model learnt; a reload replaces it."""
+    def __init__(
+        self,
+        engine: Generator,
+        vocabulary: Vocabulary,
+        strategy: Strategy = "medusa",
+        reader: Reader | None = None,
+    ) -> None:
+        """Take the vocabulary that the engine's model learnt, and the reader of its folder; a reload replaces both.
+
+        Without a reader a question's own words are searched for where no model is free.
+        """
         words()  # are read before the first question, which would wait for them
-        readers.prepare()
         self._engine = engine
         self.vocabulary = vocabulary
+        self.reader = reader
+        self.agreement = Agreement()
         self._pool = engine if isinstance(engine, Pool) else None
         self._strategy = strategy
 
@@ -107,34 +141,33 @@ class Planner:
 
     def task(self, question: Question, deadline: float | None = None) -> PlanTask:
         """Return a question to plan, until `deadline` on the `time.monotonic` clock."""
-        return PlanTask(question, self.vocabulary, deadline)
+        return PlanTask(question, self.vocabulary, deadline, reader=self.reader)
 
-    def plan_by_rule(self, task: PlanTask, error: EngineError | PlanTextError) -> Planned:
-        """Plan by rule, because `error` kept the model from it."""
+    def stand_in(self, task: PlanTask, error: EngineError | PlanTextError) -> Planned:
+        """Return the reader's plan, because `error` kept the model from making one."""
         if isinstance(error, PlanTextError):  # the grammar admitted a text that the parser rejects: a bug of ours
             logger.error("plan text did not parse", extra={"exception": error_location(error)})
         else:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
-            log("fell back to rules", extra={"reason": error.reason, "detail": str(error)})
+            log("the reader stands in", extra={"reason": error.reason, "detail": str(error)})
         reason = error.reason if isinstance(error, EngineError) else "engine"
-        return _by_rule(plan_by_rule(task.conversation, task.vocabulary, task.draft_by_rule), reason)
+        return _stands_in(read_plan(task), reason)
 
     def plan_by_choice(self, task: PlanTask) -> Planned:
-        """Plan by rule what the model would hardly plan better."""
-        plan = plan_by_rule(task.conversation, task.vocabulary, task.draft_by_rule)
-        return Planned(plan=plan, source="rules", model_id=RULES_ID, strategy="rules")
+        """Return the reader's plan where the model would hardly plan better."""
+        return Planned(plan=read_plan(task), source="rules", model_id=READER_ID, strategy="rules")
 
     def plan_despite(self, task: PlanTask, fault: Exception) -> Planned:
-        """Plan a question at which our own code failed: by rule, or where rules fail too with its words alone.
+        """Plan a question at which our own code failed: the reader's plan, or where that fails too its words alone.
 
         Never fails.
         """
         tell_fault(task.prompt, fault)
         try:
-            plan = plan_by_rule(task.conversation, task.vocabulary, task.draft_by_rule)
+            plan = read_plan(task)
         except Exception:  # most often the fault that the log has by now
             plan = _least_plan(task)
-        return _by_rule(plan, "fault")
+        return _stands_in(plan, "fault")
 
     async def plan_with_model(
         self, task: PlanTask, *, strategy: Strategy | None = None, fast_forward: bool = True, trace: bool = False
@@ -154,6 +187,8 @@ class Planner:
         chosen = strategy or self._strategy
         request = task.request(chosen, fast_forward=fast_forward, trace=trace)
         result = await self._engine.generate(request)
+        if chosen == "medusa" and result.stop_reason == "finished":
+            self.agreement.add(result.text, task)
         try:
             draft = _draft(result, task)
         except PlanTextError:
@@ -165,31 +200,42 @@ class Planner:
         return Drafted(result, draft, chosen)
 
     def complete(self, drafted: Drafted, task: PlanTask) -> Planned:
-        """Return the plan of what the model wrote."""
-        meaning = _meaning_of(drafted.result)
-        plan = plan_of(drafted.draft, task, meaning)
+        plan = plan_from_draft(drafted.draft, task.question, task.vocabulary, _meaning_of(drafted.result))
         model_id = drafted.result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=drafted.strategy, result=drafted.result)
 
 
-def plan_of(draft: PlanDraft, task: PlanTask, meaning: QuestionMeaning | None = None) -> Plan:
-    """Return the plan of what a model marked, or by rule where rules read the language of a single question better."""
-    if task.is_read_by_rule:
-        return plan_by_rule(task.conversation, task.vocabulary)
-    return plan_from_draft(draft, task.question, task.vocabulary, meaning)
+def settled_text(text: str, unsure_words: Sequence[tuple[int, float]], task: PlanTask) -> str:
+    """Return the text that a plan is made of: the model's without what it doubts, or the reader's where that is surer.
+
+    `unsure_words` are those of `GenerationResult`. Raises PlanTextError where the model's text is no plan.
+    """
+    parse(text, task.question, task.vocabulary)
+    reading = task.reading
+    if reading is None:
+        return without_doubts(text, unsure_words, task.vocabulary)
+    if reading.probability > SURER * math.prod(probability for _, probability in unsure_words):
+        return render(reading.draft, task.question, task.vocabulary)
+    return without_doubts(text, unsure_words, task.vocabulary, filters_of(reading.text, task.vocabulary))
+
+
+def read_plan(task: PlanTask) -> Plan:
+    """Return the reader's plan of a question; without a reader a search for its words."""
+    reading = task.reading
+    return _least_plan(task) if reading is None else plan_from_draft(reading.draft, task.question, task.vocabulary)
 
 
 def tell_fault(question: str, fault: Exception) -> None:
     """Log that our own code failed at a question, by a digest of its words; the words stay out.
 
-    The digest tells whether faults have one cause, and lets whoever has the question find it.
+    The digest tells whether faults have one cause, and lets a person who has the question find it.
     """
     digest = hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
     logger.error("a question could not be planned", extra={"exception": error_location(fault), "question": digest})
 
 
-def _by_rule(plan: Plan, reason: DegradedReason) -> Planned:
-    return Planned(plan=plan, source="fallback", model_id=RULES_ID, strategy="rules", reason=reason)
+def _stands_in(plan: Plan, reason: DegradedReason) -> Planned:
+    return Planned(plan=plan, source="fallback", model_id=READER_ID, strategy="rules", reason=reason)
 
 
 def _least_plan(task: PlanTask) -> Plan:
@@ -207,8 +253,8 @@ def _meaning_of(result: GenerationResult) -> QuestionMeaning | None:
 
 
 def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
-    """Parse the result without what its model doubts, and keep that text. Raises IncompletePlanError, PlanTextError."""
+    """Parse the result as it is settled, and keep that text. Raises IncompletePlanError, PlanTextError."""
     if result.stop_reason != "finished":
         raise IncompletePlanError(result.stop_reason, result.plan_tokens)
-    result.text = without_doubts(result.text, result.unsure_words, task.vocabulary)
+    result.text = settled_text(result.text, result.unsure_words, task)
     return parse(result.text, task.question, task.vocabulary)

@@ -12,15 +12,14 @@ from functools import cached_property
 from typing import Literal
 
 from service.engines.protocol import GenerationRequest
-from service.planner.fallback.reading.conversation import Conversation
 from service.planner.grammar import plan_grammar
-from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
+from service.planner.reader.reading import Reader, Reading
 from service.planner.shop import current
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import Strategy
 
-Planners = Literal["rules", "off", "overload", "always"]  # a Routing, or rules for every question
+Planners = Literal["rules", "off", "overload", "always"]  # a Routing, or the reader for every question
 _KEY_BYTES = 20
 # Short and long questions, with one fact or many, about orders and products: a replica generates their plans before its
 # first request, so that the gateway can estimate the time of a question of any length.
@@ -55,36 +54,28 @@ class PlanTask:
         deadline: float | None = None,
         caller: str = "",
         client: str = "",
+        reader: Reader | None = None,
     ) -> None:
         """Take `deadline`, on the `time.monotonic` clock, in seconds, and the `caller` for whom plans are kept apart.
 
         A cached plan would tell one caller what another has asked. `client` is who shares the replicas with others:
-        the caller, or else an address.
+        the caller, or else an address. `reader` drafts the plan; without one the model drafts alone.
         """
         self.caller = caller
         self.client = client
         self.question = question
         self.vocabulary = vocabulary
         self.deadline = deadline
-        self.worth: float | None = None  # how likely the model's plan is to be better than one by rule; None: unasked
-        self.draft_by_rule: PlanDraft | None = None  # which that was read in; a plan by rule need not make it again
+        self.reader = reader
+        self.worth: float | None = None  # how likely the model's plan is to be better than the reader's; None: unasked
         self.planners: Planners | None = None  # who plans, where an experiment says so and not the settings
         self.cached_for = ""  # the arm of an experiment whose plans are cached apart from those of others
         self._keys: dict[str, str] = {}
 
     @cached_property
-    def conversation(self) -> Conversation:
-        """The question as rules read it, once: for its language, and where no model plans it or its worth is asked."""
-        return Conversation(self.question.recent)
-
-    @cached_property
-    def is_read_by_rule(self) -> bool:
-        """Tell whether rules plan this question in any case: a single one in Spanish, German or French.
-
-        The model has learnt each of them from 2,200 labelled turns. Of later turns it plans as many as rules do, of
-        single questions fewer (docs/decisions/0034-the-model-reads.md).
-        """
-        return len(self.question.utterances) == 1 and not self.conversation.is_english
+    def reading(self) -> Reading | None:
+        """The question as the reader reads it, once; None without one."""
+        return None if self.reader is None else self.reader.read(self.question, self.vocabulary)
 
     @cached_property
     def prompt(self) -> str:
@@ -109,7 +100,7 @@ class PlanTask:
         return self._keys[version]
 
     def request(self, strategy: Strategy, *, fast_forward: bool = True, trace: bool = False) -> GenerationRequest:
-        """Return the request for an engine."""
+        reading = self.reading if strategy == "medusa" else None
         return GenerationRequest(
             prompt=self.prompt,
             grammar=self.grammar,
@@ -121,10 +112,12 @@ class PlanTask:
             client=self.client,
             cache_salt=self.caller,
             earlier=self.prompt.rfind("|", 0, -1) + 1,
+            prediction=() if reading is None else reading.words,
         )
 
 
-def warm_up_requests(strategy: Strategy, vocabulary: Vocabulary) -> list[GenerationRequest]:
-    """Return questions of all usual lengths, for a replica's first generations."""
+def warm_up_requests(
+    strategy: Strategy, vocabulary: Vocabulary, reader: Reader | None = None
+) -> list[GenerationRequest]:
     questions = (Question.parse(newest, history) for *history, newest in _WARM_UP_QUESTIONS)
-    return [PlanTask(question, vocabulary).request(strategy) for question in questions]
+    return [PlanTask(question, vocabulary, reader=reader).request(strategy) for question in questions]

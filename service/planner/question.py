@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 # Limits on the model's input. They keep the prompt, and therefore the prefill, short: a plan must fit 300 ms.
 MAX_QUESTION_WORDS = 96
 MAX_HISTORY_WORDS = 96
-MAX_RECENT_WORDS = 48  # of the history that rules read: their work grows with it faster than the model's
 MAX_WORD_CHARACTERS = 48
 # Letters and digits, with what stands inside a number ("1,200.50") or a word ("men's"); other marks are tokens each.
 TOKEN: Final = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^\W_]+)*|[^\w\s]|_")
-# Limits on what rules read. A word without a space in it ("$1$1$1…") may be many tokens, and each takes its time.
+# Limits on what is read. A word without a space in it ("$1$1$1…") may be many tokens, and each takes its time.
 MAX_QUESTION_TOKENS = 96
 MAX_HISTORY_TOKENS = 112
 ORDINARY_TOKENS = 48  # more than any question that people wrote for us has, its history included
@@ -59,7 +58,6 @@ class Question:
 
     @property
     def own_words(self) -> tuple[Word, ...]:
-        """The words of the newest utterance only."""
         return tuple(word for word in self.words if word.utterance == len(self.utterances) - 1)
 
     def surface(self, first: int, last: int) -> str:
@@ -82,13 +80,6 @@ class Question:
     def brief(self) -> "Question":
         """The newest utterance, as far as an ordinary question goes, without what was said before: its weight is 1."""
         return Question.parse(self.text[: _end_of_token(self.text, ORDINARY_TOKENS)], (), self.locale)
-
-    @property
-    def recent(self) -> "Question":
-        """The question with the newest words of its history alone, as far as rules read it."""
-        *history, newest = self.utterances
-        kept = _newest(history, MAX_RECENT_WORDS, MAX_RECENT_WORDS)
-        return self if len(kept) == len(history) else Question.of((*kept, newest), self.locale)
 
     @classmethod
     def parse(cls, query: str, history: Sequence[str] = (), locale: str | None = None) -> "Question":

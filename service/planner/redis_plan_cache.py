@@ -21,7 +21,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.credentials import CredentialProvider
 
-from service.planner.plan_cache import CachedPlanText
+from service.planner.caching import CachedPlanText
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -42,8 +42,6 @@ class OversizedAnswerError(Exception):
 
 
 class _BoundedParser(_AsyncRESP2Parser):
-    """Parses answers of a bounded number of parts and bytes."""
-
     async def read_response(self, *given: Any, **more: Any) -> Any:
         self._parts = self._bytes = 0
         return await super().read_response(*given, **more)
@@ -225,3 +223,43 @@ async def _disconnect(client: "Redis") -> None:
     with contextlib.suppress(Exception):
         async with asyncio.timeout(_CONNECT_SECONDS):
             await client.connection_pool.disconnect(inuse_connections=True)
+
+
+_TOKEN_SECONDS = 900
+
+
+class ElastiCacheTokens(CredentialProvider):
+    """A host's password for ElastiCache: a token of 15 minutes that its instance role signs for every connection.
+
+    So no secret is stored. Source: Amazon ElastiCache user guide, Authenticating with IAM: the token is a presigned
+    request without its scheme. Not run in a real account.
+    """
+
+    def __init__(self, user: str, cache: str, region: str, session: Any = None) -> None:
+        """Take the ElastiCache user and the replication group's id; `session` finds the keys of the instance's role."""
+        import botocore.session  # takes memory and a moment, which few services need
+
+        self._user, self._cache, self._region = user, cache.lower(), region
+        self._session = session or botocore.session.get_session()
+
+    def get_credentials(self) -> tuple[str, str]:
+        """Return user and token. Raises OSError where the instance has no role."""
+        from botocore.exceptions import BotoCoreError, NoCredentialsError
+        from botocore.model import ServiceId
+        from botocore.signers import RequestSigner
+
+        try:
+            if (keys := self._session.get_credentials()) is None:
+                raise NoCredentialsError
+            events = self._session.get_component("event_emitter")
+            signer = RequestSigner(ServiceId("elasticache"), self._region, "elasticache", "v4", keys, events)
+            url = f"https://{self._cache}/?Action=connect&User={self._user}"
+            request = {"method": "GET", "url": url, "body": {}, "headers": {}, "context": {}}
+            signed: str = signer.generate_presigned_url(request, "connect", _TOKEN_SECONDS, self._region)
+        except BotoCoreError as error:
+            raise OSError(f"no token for ElastiCache: {error}") from None
+        return self._user, signed.removeprefix("https://")
+
+    async def get_credentials_async(self) -> tuple[str, str]:
+        """Return user and token, without blocking the event loop while the metadata service answers."""
+        return await asyncio.to_thread(self.get_credentials)

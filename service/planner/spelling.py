@@ -7,16 +7,16 @@ Where a shop's lexicon is in use, its words stay too, and a misspelt word become
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from math import inf, log
 from pathlib import Path
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
-from service.planner.remembered import Remembered
 from service.planner.shop import current
-from service.planner.shop.lexicon import Lexicon
+from service.planner.shop.folder import Lexicon
 
 WORDS_PATH = Path(__file__).with_name("words.txt")
 _LEAST_LETTERS = 4
@@ -47,7 +47,7 @@ class Words(NamedTuple):
     """The list: words of products with their counts, other known words, frequent slips.
 
     `by_sound` are the words of products by `_sound`; `facets` the facet that a word mostly names ("type" for one that
-    names a thing), `verticals` the vertical of such things, and `joined` pairs of words that "and" makes one thing.
+    names a thing), and `verticals` the vertical of such things.
     """
 
     counts: dict[str, int]
@@ -56,7 +56,6 @@ class Words(NamedTuple):
     by_sound: dict[str, list[str]]
     facets: dict[str, str]
     verticals: dict[str, str]
-    joined: frozenset[tuple[str, str]]
 
 
 @cache
@@ -66,7 +65,7 @@ def words() -> Words:
     slips: dict[str, str] = {}
     facets: dict[str, str] = {}
     verticals: dict[str, str] = {}
-    others: dict[str, list[str]] = {"[known]": [], "[joined]": []}
+    others: dict[str, list[str]] = {"[known]": []}
     by_sound: dict[str, list[str]] = defaultdict(list)
     section = ""
     for line in WORDS_PATH.read_text(encoding="ascii").splitlines():
@@ -84,8 +83,7 @@ def words() -> Words:
             wrong, _, slips[wrong] = line.partition(" ")
         else:
             others[section] += line.split()
-    joined = frozenset((first, second) for first, _, second in (pair.partition("+") for pair in others["[joined]"]))
-    return Words(counts, frozenset(others["[known]"]), slips, dict(by_sound), facets, verticals, joined)
+    return Words(counts, frozenset(others["[known]"]), slips, dict(by_sound), facets, verticals)
 
 
 def correct(text: str) -> str:
@@ -99,13 +97,6 @@ def correct(text: str) -> str:
         if not budget:
             break
     return " ".join(found)
-
-
-def misspelt(found: Sequence[str], meant: frozenset[str]) -> dict[int, str]:
-    """Return, by their places, the words of `meant` that words which are not known are misspelt: "cheepest"."""
-    least = min(map(len, meant))
-    others = ((at, word) for at, word in enumerate(found) if len(word) >= least and word not in meant)
-    return {at: right for at, word in others if not is_known(word) and (right := correct_word(word)) in meant}
 
 
 def is_known(word: str) -> bool:
@@ -140,6 +131,59 @@ def _corrected(word: str) -> tuple[str, bool]:
             return word, False
         looked_up[word] = None
     return _nearest(word), True
+
+
+def use_shop(lexicon: Lexicon | None, of_arms: Iterable[Lexicon | None] = ()) -> None:
+    """Read words as those of a shop from now on, or without one; what was read of words before is forgotten.
+
+    `of_arms` are the shops of an experiment's arms, which `current.reading` chooses for a request.
+    """
+    current.use(lexicon, of_arms)
+    CORRECTED.forget()
+
+
+_MOST = 4096
+
+
+class _NoShop:
+    """What is remembered of words in no shop belongs to this."""
+
+
+_NO_SHOP: Final = _NoShop()
+
+
+class Remembered(dict[str, str]):
+    """What is known of words. All is forgotten when it is full; what `find` is not sure of is not kept.
+
+    Where arms are read in shops of their own, nothing is in the dictionary itself, and each shop has one apart.
+    """
+
+    def __init__(self, find: Callable[[str], tuple[str, bool]]) -> None:
+        super().__init__()
+        self._find = find
+        # A request that outlasts a reload must not keep the shop from before it.
+        self._apart: WeakKeyDictionary[object, dict[str, str]] = WeakKeyDictionary()
+
+    def __missing__(self, word: str) -> str:
+        kept = self._of_shop()
+        if kept is not self and (known := kept.get(word)) is not None:
+            return known
+        found, is_sure = self._find(word)
+        if is_sure:
+            if len(kept) >= _MOST:
+                kept.clear()
+            kept[word] = found
+        return found
+
+    def knows(self, word: str) -> bool:
+        return word in self._of_shop()
+
+    def forget(self) -> None:
+        self.clear()
+        self._apart.clear()
+
+    def _of_shop(self) -> dict[str, str]:
+        return self._apart.setdefault(current.lexicon() or _NO_SHOP, {}) if current.APART else self
 
 
 CORRECTED: Final = Remembered(_corrected)

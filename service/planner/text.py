@@ -1,4 +1,7 @@
-"""Text as the planner compares it: letters without case and accents, plain numbers, and files of sections."""
+"""Text as the planner compares it: letters without case and accents, plain numbers, and files of sections.
+
+The lists of English words are for the shop learner and training data: planning does not read them.
+"""
 
 import re
 import unicodedata
@@ -52,3 +55,15 @@ def lines_of_sections(path: Path) -> dict[str, list[str]]:
                 raise ValueError(f"{path.name}:{number}: a line before the first section")
             lines.append(line)
     return found
+
+
+_LISTS: Final = {
+    name: frozenset(word.strip() for word in " ".join(lines).split(","))
+    for name, lines in lines_of_sections(Path(__file__).with_name("word_lists.txt")).items()
+}
+FUNCTION_WORDS: Final = _LISTS["function"]
+UNSEARCHED: Final = FUNCTION_WORDS | _LISTS["unsearched"]  # name nothing to search for
+COLORS: Final = _LISTS["color"]
+MATERIALS: Final = _LISTS["material"]
+# The facet that each of these words is of, the first where it is of several.
+KIND_OF: Final = {word: facet for facet in ("size", "audience", "material", "color") for word in _LISTS[facet]}

@@ -31,7 +31,7 @@ REFUSED_WORD = "Not"  # the next span is what the shopper does not want
 MARK_WORDS = {"max": "Max", "min": "Min", "range": "Range", "about": "About", "rating": "Stars", "need": "Need"}
 SORT_WORDS = {"price_asc": "Low", "price_desc": "High", "rating": "Best", "newest": "New", "best_selling": "Popular"}
 OFFER_WORDS = {"in_stock": "Stock", "on_sale": "Sale", "free_shipping": "Free", "fast_delivery": "Fast"}
-DEFAULT_INTENT = "find_product"  # of the plans that rules make
+DEFAULT_INTENT = "find_product"  # of a plan about which nothing is known
 NAMING_FACETS = ("type", "brand", "line", "model")  # facets that name a thing; the others only describe it
 # Intents that ask about products: words of refusal state facts there ("does it work without wifi").
 QUESTIONS = ("ask_product", "advise")
@@ -120,20 +120,22 @@ class Vocabulary(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(key) for key in first["loc"] if key != "[key]")
-            raise VocabularyError(f"{path}: {where + ': ' if where else ''}{_words_of(first)}") from error
+            raise VocabularyError(
+                f"{path}: {where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
+            ) from error
         except ValueError as error:  # JSON's errors too
             raise VocabularyError(f"{path}: {error}") from error
 
     @model_validator(mode="after")
     def _words_are_apart(self) -> Self:
         for key, intent in self.intents.items():
-            _require(_is_word(intent.word) and intent.word.islower(), f"intents.{key}.word", intent.word, _LOWER)
+            _require(intent.word.isalpha() and intent.word.islower(), f"intents.{key}.word", intent.word, _LOWER)
         for key, source in self.sources.items():
             if source.word is not None:
-                _require(_is_word(source.word) and source.word.islower(), f"sources.{key}.word", source.word, _LOWER)
+                _require(source.word.isalpha() and source.word.islower(), f"sources.{key}.word", source.word, _LOWER)
             _require(key not in _GRAMMAR_RULES, f"sources.{key}", key, "is a name of the grammar; choose another")
         for place, word in [*_named("verticals", self.verticals), *_named("facets", self.facets)]:
-            _require(_is_word(word) and word[0].isupper(), place, word, _CAPITAL)
+            _require(word.isalpha() and word[0].isupper(), place, word, _CAPITAL)
         places: dict[str, str] = {}
         for place, word in self.words():
             _require(word not in places, place, word, f"is already {places.get(word)}; each word may stand once")
@@ -163,7 +165,7 @@ class Vocabulary(BaseModel):
             )
         rules = f"intents.{DEFAULT_INTENT}"
         known_default = DEFAULT_INTENT in self.intents and self.intents[DEFAULT_INTENT].products
-        _require(known_default, rules, "products", "must be true: rules plan with it where no model can")
+        _require(known_default, rules, "products", "must be true: a plan about which nothing is known has it")
         return self
 
     def __hash__(self) -> int:  # of what a grammar is compiled and kept for
@@ -189,7 +191,6 @@ class Vocabulary(BaseModel):
 
     @cached_property
     def digest(self) -> str:
-        """Another for every other content."""
         return hashlib.blake2b(self.model_dump_json().encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -203,7 +204,6 @@ class Vocabulary(BaseModel):
 
     @cached_property
     def facet_of_word(self) -> dict[str, str]:
-        """Facets by their words."""
         return {facet.word: key for key, facet in self.facets.items()}
 
     @cached_property
@@ -243,17 +243,9 @@ def _named(table: str, entries: dict[str, Any]) -> list[tuple[str, str]]:
     return [(f"{table}.{key}.word", entry.word) for key, entry in entries.items()]
 
 
-def _is_word(word: str) -> bool:
-    return word.isalpha()
-
-
 def _require(holds: bool, place: str, value: str, otherwise: str) -> None:
     if not holds:
         raise ValueError(f"{place}: {value!r} {otherwise}")
-
-
-def _words_of(error: Any) -> str:
-    return str(error["msg"]).removeprefix("Value error, ")
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ most people set; service/environment.py derives the variable names of groups.
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -25,8 +25,14 @@ from service.settings.choices import (
     Strategy,
 )
 from service.settings.engines import EngineConfig, NeuronSettings, OpenAiSettings, TritonSettings
-from service.settings.experiments import ExperimentSettings
-from service.settings.groups import AuthSettings, CacheSettings, HttpSettings, OutcomeSettings, QueueSettings
+from service.settings.groups import (
+    AuthSettings,
+    CacheSettings,
+    ExperimentSettings,
+    HttpSettings,
+    OutcomeSettings,
+    QueueSettings,
+)
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
@@ -68,24 +74,14 @@ class Settings(BaseSettings):
     )
     routing: Routing = Field(
         default="overload",
-        description="off: first come, first served; overload: requests where rules do about as well as the model are "
-        "answered by rules first; always: also where replicas are free, within the bound of the model's worth.json",
-    )
-    spot_check_share: float = Field(
-        default=0.02,
-        ge=0,
-        le=1,
-        description="share of the questions that rules planned by choice that an idle replica plans too, to count how "
-        "often the plans differ",
+        description="off: first come, first served; overload: requests of which the reader is surest are answered by "
+        "it first; always: also where replicas are free, within the bound of the model's reader.json",
     )
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are identical")
     replica_python: Path | None = Field(
         default=None, description="the Python interpreter for replica processes, if it differs from the gateway's"
     )
     replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores can run")
-    threads_per_replica: int = Field(
-        default=1, ge=1, le=64, description="threads for torch's kernels; our own use one (docs/decisions/0004)"
-    )
     batch_size: int = Field(
         default=1,
         ge=1,
@@ -99,9 +95,9 @@ class Settings(BaseSettings):
         description="memory in which each replica keeps the prompts that it has read, so that a later turn costs its "
         "new words; 0: none (docs/speed.md)",
     )
-    oversubscribe: bool = Field(default=False, description="allow more model threads than cores, at the cost of p99")
+    oversubscribe: bool = Field(default=False, description="allow more replicas than cores, at the cost of p99")
     max_prompt_tokens: int = Field(
-        default=MAX_PROMPT_TOKENS, ge=64, le=4096, description="longer prompts are planned by rule"
+        default=MAX_PROMPT_TOKENS, ge=64, le=4096, description="longer prompts are planned by the reader"
     )
     deadline_ms: int = Field(
         default=DEADLINE_MS, ge=10, le=2000, description="deadline of requests that do not set one"
@@ -138,7 +134,6 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is logged"
     )
-    log_text: bool = Field(default=False, description="log shoppers' words; only for debugging")
 
     queue: QueueSettings = QueueSettings()
     cache: Annotated[CacheSettings, Prefix("CACHE_")] = CacheSettings()
@@ -193,12 +188,11 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _threads_fit_the_cores(self) -> Self:
-        wanted, cores = self.replica_count * self.threads_per_replica, available_cores()
+        wanted, cores = self.replica_count, available_cores()
         if self.engine != "openai" and self.hosted_engine == "torch" and wanted > cores and not self.oversubscribe:
             raise ValueError(
-                f"{self.replica_count} replicas of {self.threads_per_replica} threads want {wanted} cores and {cores} "
-                "are here: the slowest answers would take seconds. Lower PEAKPLAN_REPLICAS or "
-                "PEAKPLAN_THREADS_PER_REPLICA, or set PEAKPLAN_OVERSUBSCRIBE=1 if you mean it"
+                f"{wanted} replicas want as many cores and {cores} are here: the slowest answers would take seconds. "
+                "Lower PEAKPLAN_REPLICAS, or set PEAKPLAN_OVERSUBSCRIBE=1 if you mean it"
             )
         return self
 
@@ -235,7 +229,7 @@ class Settings(BaseSettings):
     def _neuron_has_artifacts_and_chips(self) -> Self:
         if self.hosted_engine != "neuron":
             return self
-        missing = [] if self.neuron.compiled_dir else ["PEAKPLAN_COMPILED_DIR (what `make compile` wrote)"]
+        missing = [] if self.neuron.compiled_dir else ["PEAKPLAN_COMPILED_DIR (what `peakplan compile` wrote)"]
         missing += [] if self.replicas else ["PEAKPLAN_REPLICAS (one a NeuronCore; CPU cores say nothing of it)"]
         if missing:
             raise ValueError(f"the engine neuron needs {' and '.join(missing)}")
@@ -257,28 +251,15 @@ class Settings(BaseSettings):
 
     @property
     def engine_config(self) -> EngineConfig:
-        """The model and its options, for every engine."""
+        shared = EngineConfig.model_fields.keys() & Settings.model_fields.keys()
+        own: dict[str, Any] = {name: getattr(self, name) for name in shared}
+        own["model_dir"], own["cache_dir"] = self.model_dir.absolute(), self.cache_dir.absolute()
+        own["replica_python"] = self.replica_python and self.replica_python.absolute()
+        own["kinds"] = self.shop_dir is not None or any(self.experiment.shop_dirs.values())
         compiled = self.neuron.compiled_dir
-        return EngineConfig(
-            engine=self.engine,
-            model_dir=self.model_dir.absolute(),
-            cache_dir=self.cache_dir.absolute(),
-            dtype=self.dtype,
-            kernel=self.kernel,
-            batch_size=self.batch_size,
-            prefix_cache_bytes=self.prefix_cache_bytes,
-            threads=self.threads_per_replica,
-            replica_python=self.replica_python and self.replica_python.absolute(),
-            strategy=self.strategy,
-            max_prompt_tokens=self.max_prompt_tokens,
-            grace_seconds=self.queue.grace_seconds,
-            kinds=self.shop_dir is not None or any(self.experiment.shop_dirs.values()),
-            neuron=self.neuron.model_copy(update={"compiled_dir": compiled and compiled.absolute()}),
-            triton=self.triton,
-            openai=self.openai,
-        )
+        own["neuron"] = self.neuron.model_copy(update={"compiled_dir": compiled and compiled.absolute()})
+        return EngineConfig(**own)
 
     @property
     def replica_count(self) -> int:
-        """Number of replicas to start."""
-        return self.replicas or max(1, available_cores() // self.threads_per_replica)
+        return self.replicas or available_cores()

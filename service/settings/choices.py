@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 # torch    a process for each replica, on this machine's CPU
-# neuron   a process for each replica, on its own NeuronCores: runs what `make compile` compiled of the model
+# neuron   a process for each replica, on its own NeuronCores: runs what `peakplan compile` compiled of the model
 # triton   a Triton server on this machine that hosts the replicas, each running one of the `HostedName`s
 # openai   servers with OpenAI's completions interface, such as vLLM, that run the model folder's export
 EngineName = Literal["torch", "neuron", "triton", "openai"]
@@ -21,7 +21,7 @@ Strategy = Literal["medusa", "autoregressive", "draft"]
 Order = Literal["oldest", "newest", "adaptive"]
 # off       the model plans whatever it can
 # overload  so it does, and where it cannot plan all, those go first for whom it matters most
-# always    rules plan at once what the bound in the model's worth.json lets them
+# always    the reader plans at once what the bound in the model's reader.json lets it
 Routing = Literal["off", "overload", "always"]
 
 # connection   the address of the connection
@@ -36,4 +36,3 @@ PREFIX_CACHE_BYTES = 128 * 2**20  # about 2,700 tokens of the shipped model: som
 DEADLINE_MS = 300  # of requests that name none
 ADMISSION_QUANTILE = 0.7
 HANG_SECONDS = 1.0
-GRACE_SECONDS = 1.0

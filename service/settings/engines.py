@@ -6,7 +6,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from service.settings.choices import (
-    GRACE_SECONDS,
     MAX_PROMPT_TOKENS,
     EngineName,
     HostedName,
@@ -24,7 +23,7 @@ class NeuronSettings(BaseModel):
     model_config = _FROZEN
 
     compiled_dir: Path | None = Field(
-        default=None, description="the output folder of `make compile`, for the engine neuron"
+        default=None, description="the output folder of `peakplan compile`, for the engine neuron"
     )
     tensor_parallel: int = Field(
         default=1, ge=1, le=32, description="NeuronCores per replica, as compiled; a chip has 2"
@@ -39,12 +38,11 @@ class TritonSettings(BaseModel):
     url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC endpoint")
     hosts: HostedName = Field(default="torch", description="the engine that each Triton replica runs")
     home: Path | None = Field(
-        default=None, description="the tritonserver installation; `make triton` installs one here"
+        default=None, description="the tritonserver installation; `peakplan tools install triton` installs one here"
     )
     folder: Path | None = Field(
         default=None, description="where its model repository is written; by default a folder in the cache folder"
     )
-    metrics_port: int = Field(default=0, ge=0, le=65535, description="port of Triton's own metrics; 0: off")
 
     @field_validator("url")
     @classmethod
@@ -79,16 +77,14 @@ class OpenAiSettings(BaseModel):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The server addresses as a tuple."""
         return tuple(url.strip() for url in self.url.split(","))
 
 
 class EngineConfig(BaseModel):
     """A model folder, the engine that runs it, and its options. Settings make paths absolute.
 
-    `threads` is the number of torch threads in each replica, `batch_size` how many requests one decodes together. Each
-    keeps up to `prefix_cache_bytes` of the prompts that it has read. A cancelled replica has `grace_seconds` to become
-    free again. Only where `kinds` of a shop are named does a kind head read, which takes a third of a millisecond.
+    A replica decodes `batch_size` requests together, and keeps up to `prefix_cache_bytes` of the prompts that it has
+    read. Only where `kinds` of a shop are named does a kind head read, which takes a third of a millisecond.
     `replica_python` runs replicas where the model's libraries are not this interpreter's.
     """
 
@@ -98,14 +94,12 @@ class EngineConfig(BaseModel):
     cache_dir: Path
     engine: EngineName = "torch"
     dtype: Precision = "auto"
-    threads: int = 1
     strategy: Strategy = "medusa"
     max_prompt_tokens: int = MAX_PROMPT_TOKENS
     kernel: KernelChoice = "auto"
     replica_python: Path | None = None
     batch_size: int = 1
     prefix_cache_bytes: int = 0
-    grace_seconds: float = GRACE_SECONDS
     kinds: bool = False
     neuron: NeuronSettings = NeuronSettings()
     triton: TritonSettings = TritonSettings()

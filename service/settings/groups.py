@@ -1,4 +1,4 @@
-"""The groups of settings that belong to no engine: queue, cache, callers, HTTP, outcomes."""
+"""The groups of settings that belong to no engine: queue, cache, callers, HTTP, outcomes, experiment."""
 
 import ipaddress
 import re
@@ -8,9 +8,103 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from service.settings.choices import ADMISSION_QUANTILE, GRACE_SECONDS, HANG_SECONDS, CallerSource, Order
+from service.settings.choices import HANG_SECONDS, CallerSource, Order
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_MOST_ARMS = 8
+NO_SHOP = "none"  # instead of a folder: an arm of a service with a shop folder that has none
+ROUTED = frozenset({"routing-off", "routing-overload", "routing-always"})  # arms that choose who plans
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class ExperimentSettings(BaseModel):
+    """An experiment over plans (docs/value.md)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(default="", description="the experiment's name, which is also its salt; empty: there is none")
+    arms: str = Field(
+        default="",
+        description="arms and their shares: control=50,rules=50. rules, routing-off, routing-overload and "
+        "routing-always change who plans; any other name is the shop's own arm",
+    )
+
+    serves: str = Field(
+        default="",
+        description="the arms that this host serves, comma-separated, where its model, release or shop folder makes "
+        "them what they are; empty: all",
+    )
+
+    shops: str = Field(
+        default="",
+        description="arms that are read in a shop folder of their own: newer=shops/newer,without=none, where none is "
+        "no folder; other arms have that of PEAKPLAN_SHOP_DIR",
+    )
+
+    @field_validator("arms")
+    @classmethod
+    def _arms_can_be_read(cls, arms: str) -> str:
+        found = _shares(arms)
+        if len(found) > _MOST_ARMS or (arms and not sum(found.values())):
+            raise ValueError(f"name at most {_MOST_ARMS} arms, and give one of them a share")
+        return arms
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if bool(self.name) != bool(self.arms) or (self.name and not _NAME.fullmatch(self.name)):
+            raise ValueError(
+                "PEAKPLAN_EXPERIMENT_NAME (letters, digits and . _ -) and PEAKPLAN_EXPERIMENT_ARMS go together"
+            )
+        if unknown := self.served - set(self.shares):
+            raise ValueError(
+                f"PEAKPLAN_EXPERIMENT_SERVES names {', '.join(sorted(unknown))}, which PEAKPLAN_EXPERIMENT_ARMS has not"
+            )
+        if no_arms := _folders(self.shops).keys() - set(self.shares):
+            raise ValueError(
+                f"PEAKPLAN_EXPERIMENT_SHOPS names {', '.join(sorted(no_arms))}, which PEAKPLAN_EXPERIMENT_ARMS has not"
+            )
+        return self
+
+    @property
+    def shop_dirs(self) -> dict[str, Path | None]:
+        """The shop folder of each arm of this host that has one of its own; None for an arm that is to have none."""
+        folders = _folders(self.shops)
+        return {arm: folder for arm, folder in folders.items() if not self.served or arm in self.served}
+
+    @property
+    def served(self) -> frozenset[str]:
+        """The arms that this host serves; none is all of them."""
+        return frozenset(filter(None, map(str.strip, self.serves.split(","))))
+
+    @property
+    def routes_by_worth(self) -> bool:
+        """Whether this host serves an arm for which replicas have to take first what is worth most."""
+        return not (ROUTED - {"routing-off"}).isdisjoint(self.served or self.shares)
+
+    @property
+    def shares(self) -> dict[str, int]:
+        return _shares(self.arms)
+
+
+def _shares(arms: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for item in filter(None, map(str.strip, arms.split(","))):
+        name, _, share = item.partition("=")
+        if not _NAME.fullmatch(name) or not re.fullmatch(r"[0-9]{1,6}", share) or name in found:
+            raise ValueError(f"{item!r} must be name=share, the share a whole number, and no name twice")
+        found[name] = int(share)
+    return found
+
+
+def _folders(shops: str) -> dict[str, Path | None]:
+    found: dict[str, Path | None] = {}
+    for item in filter(None, map(str.strip, shops.split(","))):
+        name, _, folder = item.partition("=")
+        if not folder or name in found:
+            raise ValueError(f"PEAKPLAN_EXPERIMENT_SHOPS: {item!r} must be arm=folder or arm=none, and no arm twice")
+        found[name] = None if folder == NO_SHOP else Path(folder)
+    return found
 
 
 class QueueSettings(BaseModel):
@@ -19,20 +113,11 @@ class QueueSettings(BaseModel):
     model_config = _FROZEN
 
     order: Order = Field(default="adaptive", description="which waiting request goes first")
-    admission_quantile: float = Field(
-        default=ADMISSION_QUANTILE,
-        gt=0,
-        lt=1,
-        description="let a request wait only if this share of generations would still finish in time",
-    )
     hang_seconds: float = Field(
         default=HANG_SECONDS,
         gt=0,
         le=60,
         description="a generation that takes longer than this, and 8 times longer than usual, counts as hung",
-    )
-    grace_seconds: float = Field(
-        default=GRACE_SECONDS, gt=0, le=60, description="how long a cancelled replica may take to become free"
     )
     min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer replicas up, the service is not ready")
     lost_replica_seconds: float = Field(
@@ -143,7 +228,6 @@ class AuthSettings(BaseModel):
 
     @property
     def rates(self) -> dict[str, float]:
-        """Requests per second by caller."""
         return {name: float(rate) for name, rate in _pairs(self.caller_rates)}
 
     @property
@@ -214,12 +298,10 @@ class HttpSettings(BaseModel):
 
     @property
     def host_names(self) -> list[str]:
-        """The allowed hosts as a list."""
         return [host for item in self.allowed_hosts.split(",") if (host := item.strip())]
 
     @property
     def allowed_origins(self) -> list[str]:
-        """The origins as a list."""
         return [origin for item in self.cors_origins.split(",") if (origin := item.strip())]
 
 
@@ -267,21 +349,13 @@ class OutcomeSettings(BaseModel):
         return _own_actions(self.actions)
 
     @model_validator(mode="after")
-    def _spilling_is_of_something(self) -> Self:
-        if self.postgres is not None and self.dir is None:
-            raise ValueError("PEAKPLAN_OUTCOMES_POSTGRES needs PEAKPLAN_OUTCOMES_DIR, where events wait for it")
-        if self.firehose and self.dir is None:
-            raise ValueError("PEAKPLAN_OUTCOMES_FIREHOSE needs PEAKPLAN_OUTCOMES_DIR, where events wait for it")
+    def _outcomes_go_somewhere(self) -> Self:
         if self.firehose and self.postgres is not None:
             raise ValueError("choose PEAKPLAN_OUTCOMES_POSTGRES or PEAKPLAN_OUTCOMES_FIREHOSE: events go to one place")
-        if self.spill_dir is not None and self.dir is None:
-            raise ValueError("PEAKPLAN_OUTCOMES_SPILL_DIR needs PEAKPLAN_OUTCOMES_DIR, which is written first")
-        return self
-
-    @model_validator(mode="after")
-    def _text_goes_somewhere(self) -> Self:
-        if self.text and self.dir is None:
-            raise ValueError("PEAKPLAN_OUTCOMES_TEXT needs PEAKPLAN_OUTCOMES_DIR, the folder that keeps the words")
+        needs = {"POSTGRES": self.postgres, "FIREHOSE": self.firehose, "SPILL_DIR": self.spill_dir, "TEXT": self.text}
+        for name, value in needs.items():
+            if value and self.dir is None:
+                raise ValueError(f"PEAKPLAN_OUTCOMES_{name} needs PEAKPLAN_OUTCOMES_DIR, the folder to log to")
         return self
 
 

@@ -9,22 +9,17 @@ import logging
 import os
 import select
 import sys
-import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
 from pathlib import PurePath
 from types import TracebackType
 from typing import Any
 
 logger = logging.getLogger(__name__)
 
-_CLEAR_LINE = "\r\x1b[K"  # of a terminal, where a progress line may stand
-_TICK_SECONDS = 0.5
 _MOST_PENDING_BYTES = 256 * 1024
 _LAST_WRITE_SECONDS = 0.5
-_paused = threading.Event()
 
 # The fields of every LogRecord; any other came with `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
@@ -51,11 +46,11 @@ class TerminalFormatter(logging.Formatter):
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         fields = "".join(f"  {key}={value}" for key, value in _fields(record).items())
-        return f"{_CLEAR_LINE}{clock}  {level}{record.getMessage()}{fields}"
+        return f"{clock}  {level}{record.getMessage()}{fields}"
 
 
 class StallProofHandler(logging.Handler):
-    """Writes lines to a descriptor without ever waiting for whoever reads it.
+    """Writes lines to a descriptor without ever waiting for its reader.
 
     Lines that a full pipe does not take are kept up to a limit, dropped beyond it, and counted in a line once there is
     room again. A thread of its own could wait, too, but would not survive the fork of a process.
@@ -84,7 +79,6 @@ class StallProofHandler(logging.Handler):
         self.flush()
 
     def flush(self) -> None:
-        """Write what can be written at once."""
         self._write(0.0)
 
     def close(self) -> None:
@@ -147,45 +141,9 @@ def configure_logging(level: str) -> None:
 def cannot_start(program: str, reason: str) -> None:
     """Print why a program cannot start, as one line; in plain words on a terminal."""
     if sys.stderr.isatty():
-        print(f"{_CLEAR_LINE}{program} cannot start: {reason}.", file=sys.stderr)
+        print(f"{program} cannot start: {reason}.", file=sys.stderr)
     else:
         logger.error("cannot start", extra={"program": program, "reason": reason})
-
-
-@contextlib.contextmanager
-def progress_line(doing: str) -> Iterator[None]:
-    """Show, on a terminal only, what is being done and for how long, while the block runs."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    started, ended = time.monotonic(), threading.Event()
-
-    def tick() -> None:
-        while not ended.wait(_TICK_SECONDS):
-            if _paused.is_set():
-                continue
-            sys.stderr.write(f"{_CLEAR_LINE}{doing}… {time.monotonic() - started:.0f} s")
-            sys.stderr.flush()
-
-    ticking = threading.Thread(target=tick, daemon=True)
-    ticking.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        ticking.join()  # a process may be forked after this, and no thread survives that
-        sys.stderr.write(_CLEAR_LINE)
-        sys.stderr.flush()
-
-
-@contextlib.contextmanager
-def progress_line_paused() -> Iterator[None]:
-    """Pause the progress line while another program shows its own progress on the same terminal."""
-    _paused.set()
-    try:
-        yield
-    finally:
-        _paused.clear()
 
 
 def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

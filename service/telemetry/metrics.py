@@ -1,30 +1,150 @@
 """The service's metrics, for CloudWatch (EMF) and Prometheus alike.
 
-A request costs a handful of additions here. Counters of the gateway and the cache are read every few seconds.
+A request costs a handful of additions here. Counters of the gateway and the cache are read every few seconds, and so
+are CloudWatch's lines written: under load a line for each request would cost more than a cached plan.
 """
 
 import asyncio
+import json
 import logging
 import os
+import re
 import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
-from service.telemetry.emf import EmfCollector, Label
-from service.telemetry.names import DegradedReason, metric_names
-from service.telemetry.prometheus import PrometheusMeters
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from service.telemetry.names import DegradedReason, MetricName, answer_sources, metric_names, namespace
+
+_MOST_VALUES = 100  # of one metric in one line
+
+Series = dict[str, list[float]]  # values by metric name
+Label = tuple[str, str]  # a dimension that belongs to a value, and not to the host: ("Source", "model")
 
 logger = logging.getLogger(__name__)
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 1.0, 2.0)
+_TOKENS = (1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 8)
+_PERCENT = tuple(range(10, 101, 10))
+_OF_HOSTS = {"Fleet", "Cell", "Group", "Release"}  # a scraper knows which host it scrapes
+_GAUGES = ("OutstandingPerReplica", "ReplicasInService", "SharedCacheDown")  # true now; everything else is counted
 FLUSH_SECONDS = 10.0
 _FLUSHES_A_MINUTE = 6
 _LAST_WRITE_SECONDS = 1.0
 # Told every time, as 0 where nothing happened: alarms can then tell a quiet host from a silent one.
 _ALWAYS = ("Requests", "Degraded", "Shed", "SloGood", "SloBad", "OfferedWork", "ReplicaRestarts")
+
+
+class EmfCollector:
+    """Collects values until `lines` returns them: a few lines for each label, and one for what has none."""
+
+    def __init__(self, dimensions: Mapping[str, str]) -> None:
+        """Take `dimensions`: Fleet, Cell and, where there are, Group and Release; sets that need more are left out."""
+        self._dimensions = {name: value for name, value in dimensions.items() if value}
+        self._series: dict[Label | None, Series] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, name: str, value: float, label: Label | None = None) -> None:
+        """Record one value. Raises KeyError for a metric that the fleet's list does not contain."""
+        self._series[label][metric_names()[name].name].append(round(value, 3))
+
+    def lines(self, properties: Mapping[str, str] | None = None) -> list[str]:
+        """Return the lines collected since the last call. `properties` are in every line; they are no dimensions."""
+        collected, self._series = self._series, defaultdict(lambda: defaultdict(list))
+        now = int(time.time() * 1000)
+        return [
+            json.dumps(self._document(now, label, piece, properties or {}), separators=(",", ":"))
+            for label, series in collected.items()
+            for piece in _pieces(_sums(series))
+        ]
+
+    def _document(
+        self, now: int, label: Label | None, series: Series, properties: Mapping[str, str]
+    ) -> dict[str, object]:
+        known = self._dimensions | dict([label] if label else [])
+        directives = []
+        by_sets: dict[tuple[tuple[str, ...], ...], list[MetricName]] = defaultdict(list)
+        for name in series:
+            metric = metric_names()[name]
+            by_sets[tuple(chosen for chosen in metric.dimensions if set(chosen) <= set(known))].append(metric)
+        for sets, metrics in by_sets.items():
+            definitions = [_definition(metric) for metric in metrics]
+            directives.append({"Namespace": namespace(), "Dimensions": sets, "Metrics": definitions})
+        values = {name: numbers[0] if len(numbers) == 1 else numbers for name, numbers in series.items()}
+        return {"_aws": {"Timestamp": now, "CloudWatchMetrics": directives}, **known, **properties, **values}
+
+
+def _definition(metric: MetricName) -> dict[str, Any]:
+    high = {"StorageResolution": 1} if metric.resolution == 1 else {}
+    return {"Name": metric.name, "Unit": metric.unit, **high}
+
+
+def _sums(series: Series) -> Series:
+    """Reduce counts to their sum; of times and shares every value is kept for the percentiles."""
+    return {
+        name: [sum(values)] if metric_names()[name].statistic == "Sum" else values for name, values in series.items()
+    }
+
+
+def _pieces(series: Series) -> Iterator[Series]:
+    """Cut series into lines with no more values than a line may hold."""
+    longest = max((len(values) for values in series.values()), default=0)
+    for start in range(0, longest, _MOST_VALUES):
+        yield {name: piece for name, values in series.items() if (piece := values[start : start + _MOST_VALUES])}
+
+
+class PrometheusMeters:
+    """One meter for each metric of the fleet's list."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._counters: dict[str, Counter] = {}
+        self._histograms: dict[str, Histogram] = {}
+        self._gauges: dict[str, Gauge] = {}
+        for metric in metric_names().values():
+            self._add_meter(metric)
+
+    def _add_meter(self, metric: MetricName) -> None:
+        name, text = _snake(metric.name), metric.description
+        if metric.name in _GAUGES:
+            self._gauges[metric.name] = Gauge(name, text, registry=self._registry)
+            return
+        labels = sorted({name.lower() for chosen in metric.dimensions for name in chosen if name not in _OF_HOSTS})
+        meter: Counter | Histogram
+        if metric.statistic == "Sum":
+            meter = self._counters[metric.name] = Counter(name, text, labels, registry=self._registry)
+        else:
+            name += {"Milliseconds": "_seconds", "Percent": "_percent"}.get(metric.unit, "")
+            buckets = {"Milliseconds": _SECONDS, "Percent": _PERCENT}.get(metric.unit, _TOKENS)
+            meter = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
+            self._histograms[metric.name] = meter
+        known = {"source": answer_sources(), **{name.lower(): values for name, values in metric.values.items()}}
+        for value in known.get(labels[0], ()) if labels else ():
+            meter.labels(value)  # one that has not been counted yet shows as 0, not as missing
+
+    def add(self, name: str, value: float, label: Label | None = None) -> None:
+        """Record one value under the fleet's name of the metric."""
+        if (gauge := self._gauges.get(name)) is not None:
+            gauge.set(value)
+        elif (counter := self._counters.get(name)) is not None:
+            (counter.labels(label[1]) if label else counter).inc(value)
+        else:
+            histogram = self._histograms[name]
+            seconds = value / 1000 if metric_names()[name].unit == "Milliseconds" else value
+            (histogram.labels(label[1]) if label else histogram).observe(seconds)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+def _snake(name: str) -> str:
+    return "peakplan_" + re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +157,7 @@ class Outcome:
     queue_milliseconds: float | None = None
     tokens_per_step: float | None = None
     forced_percent: float | None = None
-    reason: DegradedReason | None = None  # what kept the model from it, where rules planned
+    reason: DegradedReason | None = None  # what kept the model from it, where the reader planned
     intent: str = ""
     drafts: int = 0  # forwards that verified guesses, how many guesses, and how often each in a row was accepted
     draft_tokens: int = 0
@@ -77,18 +197,16 @@ class Metrics:
         self._emf = emf
         self._prometheus = PrometheusMeters()
         self._seen: defaultdict[str, float] = defaultdict(float)
-        self._turned_away = 0  # requests for which not even rules had time: they wanted a plan all the same
+        self._turned_away = 0  # requests for which not even the reader had time: they wanted a plan all the same
         self._clock = clock
         self._reported = clock()
         self._flushes = 0
         self._watched: list[Callable[[], Mapping[str, float]]] = []
 
     def arrived(self) -> None:
-        """Count a request for a plan."""
         self._add("Requests", 1)
 
     def planned(self, outcome: Outcome) -> None:
-        """Record a request that got its plan."""
         source = outcome.source
         self._add("Answered", 1, ("Source", source))
         self._add("Latency", outcome.milliseconds, ("Source", source))
@@ -128,7 +246,6 @@ class Metrics:
         self._add("SloBad", 1)
 
     def failed(self) -> None:
-        """Count a request that failed because of a bug."""
         self._add("SloBad", 1)
 
     def faulted(self) -> None:
@@ -147,7 +264,6 @@ class Metrics:
         self._watched.append(totals)
 
     def exposition(self) -> bytes:
-        """Return the current metrics for Prometheus."""
         self._take_reading(self._read())
         return self._prometheus.text()
 

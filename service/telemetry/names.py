@@ -12,9 +12,9 @@ from typing import Any, Literal
 FILE = Path(__file__).with_name("metrics.json")
 _SOURCE = "service"
 
-# Why a plan is made by rule: the model needs longer than the deadline leaves, the load exceeds what all replicas can
-# do, the model cannot read or write so much, no replica is up or gave a valid answer, or our own code failed at this
-# question. Answers and metrics say it in the same words; the fleet's list names them under Fallbacks.
+# Why the reader's plan stands in: the model needs longer than the deadline leaves, the load exceeds what all replicas
+# can do, the model cannot read or write so much, no replica is up or gave a valid answer, or our own code failed at
+# this question. Answers and metrics say it in the same words; the fleet's list names them under Fallbacks.
 DegradedReason = Literal["deadline", "capacity", "too_long", "engine", "fault"]
 
 
@@ -33,13 +33,11 @@ class MetricName:
 
 @cache
 def namespace() -> str:
-    """Return the CloudWatch namespace of all metrics of the service."""
     return str(_document()["sources"][_SOURCE]["namespace"])
 
 
 @cache
 def metric_names() -> dict[str, MetricName]:
-    """Return every metric of the service, by name."""
     return {
         name: MetricName(
             name=name,

@@ -6,37 +6,17 @@ answered. Spans carry ids, counts and times, but no shopper's text.
 
 import time
 from collections.abc import Mapping
-from typing import Protocol
 
 _NANOSECONDS = 1_000_000_000
 _EXPORT_SECONDS = 5
 Attributes = Mapping[str, str | int | float | bool]
 
 
-class Tracer(Protocol):
-    """The interface that takes finished requests."""
-
-    def record(
-        self, name: str, seconds: float, attributes: Attributes, parts: Mapping[str, float], headers: Mapping[str, str]
-    ) -> None:
-        """Record a request that ended just now: its name, its duration, and its parts (seconds, one after another).
-
-        `headers` may hold the caller's W3C `traceparent`.
-        """
-
-    def close(self) -> None:
-        """Send the remaining spans, for a few seconds at most."""
-
-
-def make_tracer(endpoint: str) -> Tracer | None:
-    """Return a tracer that sends to the collector at `endpoint` ("http://host:4318") over HTTP; None for ""."""
-    return OpenTelemetryTracer(endpoint) if endpoint else None
-
-
-class OpenTelemetryTracer:
+class Tracer:
     """Sends spans in batches from a thread of the SDK; a collector that is down costs no request anything."""
 
     def __init__(self, endpoint: str) -> None:
+        """Take a collector's address ("http://host:4318"), to which spans go over HTTP."""
         # Imported here, so that no endpoint costs neither time nor memory.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -51,6 +31,10 @@ class OpenTelemetryTracer:
     def record(
         self, name: str, seconds: float, attributes: Attributes, parts: Mapping[str, float], headers: Mapping[str, str]
     ) -> None:
+        """Record a request that ended just now: its name, its duration, and its parts (seconds, one after another).
+
+        `headers` may hold the caller's W3C `traceparent`.
+        """
         from opentelemetry import trace
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -68,5 +52,6 @@ class OpenTelemetryTracer:
         span.end(end)
 
     def close(self) -> None:
+        """Send the remaining spans, for a few seconds at most."""
         self._provider.force_flush(_EXPORT_SECONDS * 1000)
         self._provider.shutdown()

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from service.planner.reader.reading import FILES as READER_FILES
 from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
 from service.weights.base_weights import BaseWeightsError
 from service.weights.exporting import export_model
-from service.weights.head_layouts import LAYOUTS, PEAKPLAN
-from service.weights.head_weights import LayoutError
+from service.weights.head_layouts import LAYOUTS, PEAKPLAN, LayoutError
 from service.weights.importing import import_model
 from service.weights.model_card import BASE_FOLDER
 from service.weights.model_folder import ModelFolderError
@@ -83,7 +83,10 @@ def _import(arguments: argparse.Namespace) -> _Done:
         name=arguments.id,
         tree=arguments.tree,
         eagle=arguments.eagle,
-        beside={FILE_NAME: vocabulary_file(arguments.vocabulary)},
+        beside={
+            FILE_NAME: vocabulary_file(arguments.vocabulary),
+            **{name: SHIPPED_MODEL / name for name in READER_FILES},  # of any model: a vocabulary says what it may use
+        },
     )
     tokenizer = read_tokenizer(made.folder / BASE_FOLDER / "tokenizer.json")
     try:
@@ -103,7 +106,7 @@ def _import(arguments: argparse.Namespace) -> _Done:
 
 
 def _seal(arguments: argparse.Namespace) -> _Done:
-    from service.engines.torch.forward import seal_folder
+    from service.engines.torch_engine import seal_folder
 
     seal = seal_folder(arguments.model, Settings().cache_dir)
     unchecked = "" if seal.answer else "; without our kernels here, no known answer"

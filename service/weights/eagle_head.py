@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from service.decoding.llama_config import LlamaConfig
-from service.weights.checkpoint import read_json
-from service.weights.head_layouts import load_tensors, save_tensors
-from service.weights.head_weights import LayoutError
+from service.weights.checkpoint import differences, read_json
+from service.weights.head_layouts import LayoutError, load_tensors, save_tensors
 
 FOLDER = "eagle"  # in a model folder and in an export
 _LAYER = "midlayer."
@@ -138,22 +137,14 @@ def _drafted(tensors: dict[str, Tensor], vocab_size: int, file: Path) -> int:
 def _check_shapes(tensors: Mapping[str, Tensor], layer: LlamaConfig, states: int, vocabulary: int, file: Path) -> None:
     """Raise LayoutError naming the first tensors that are missing, unexpected or of another shape."""
     expected = dict(_shapes(layer, states, vocabulary))
-    optional = {_EMBEDDING}
-    wrong = [f"{name} is missing" for name in expected if name not in tensors and name not in optional]
-    wrong += [f"{name} is not of an EAGLE-3 head" for name in tensors if name not in expected]
-    wrong += [
-        f"{name} is {list(tensor.shape)}, and its config says {list(expected[name])}"
-        for name, tensor in tensors.items()
-        if name in expected and tuple(tensor.shape) != expected[name]
+    if _EMBEDDING not in tensors:  # the target's is read then
+        del expected[_EMBEDDING]
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    no_numbers = [
+        f"{name} holds values that are no numbers" for name, each in tensors.items() if not each.isfinite().all()
     ]
-    wrong += [f"{name} holds values that are no numbers" for name, tensor in tensors.items() if not _is_finite(tensor)]
-    if wrong:
-        more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
-        raise LayoutError(f"{file} does not fit this model: {'; '.join(wrong[:3])}{more}")
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    return bool(tensor.isfinite().all())
+    if wrong := differences(found, expected, "an EAGLE-3 head", no_numbers):
+        raise LayoutError(f"{file} does not fit this model: {wrong}")
 
 
 def _shapes(layer: LlamaConfig, states: int, vocabulary: int) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -1,4 +1,4 @@
-"""`make export`: write a model folder as a Hugging Face checkpoint with its heads in another engine's layout.
+"""`peakplan export`: write a model folder as a Hugging Face checkpoint with its heads in another engine's layout.
 
     OUTPUT/config.json, model.safetensors   the base with the adapter merged in, as it is served
     OUTPUT/tokenizer.json ...               as transformers' AutoTokenizer loads them
@@ -20,12 +20,18 @@ from tokenizers import Tokenizer, processors
 from torch import Tensor
 
 from service.decoding.llama_config import LlamaConfig
-from service.weights.checkpoint import EMBEDDING, LM_HEAD, read_config, read_json, read_lm_head
+from service.weights.checkpoint import BESIDE, EMBEDDING, LM_HEAD, read_config, read_json, read_lm_head
 from service.weights.eagle_head import FOLDER, drafts_every_token
-from service.weights.head_layouts import PEAKPLAN, Layout, read_heads, save_tensors, write_heads
-from service.weights.head_weights import HeadWeights, LayoutError
+from service.weights.head_layouts import (
+    PEAKPLAN,
+    HeadWeights,
+    Layout,
+    LayoutError,
+    read_heads,
+    save_tensors,
+    write_heads,
+)
 from service.weights.model_folder import ModelCard, base_folder, load_model, read_card
-from service.weights.self_contained import BESIDE
 
 _TREE = "medusa_tree.json"
 _WITH_EAGLE = ("vllm", "nxdi", PEAKPLAN.name)

@@ -1,14 +1,18 @@
-"""`make import`: turn a checkpoint of Llama or a relative, and published Medusa heads, into a model folder.
+"""`peakplan import`: turn a checkpoint of Llama or a relative, and published Medusa heads, into a model folder.
 
 The folder holds all that it needs, the checkpoint in its `base/` (weights as hard links where the disk allows it), so
 that it can be moved, baked into an image and rolled back. Anything that would fail at the first request, or give wrong
 answers, is refused here, and the folder appears whole or not at all.
+
+FasterDecoding's v1.0 models are pickled shards with the heads among the model's own weights (`medusa_head.{i}.…` in
+pytorch_model-*.bin). What we load is safetensors with the base's tensors alone, so such a checkpoint is written anew, a
+shard at a time.
 """
 
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,19 +21,70 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from service.decoding.tree import MedusaTree
-from service.weights.checkpoint import check_shapes, read_config, read_json, read_lm_head, read_shapes
+from service.weights.checkpoint import (
+    appearing,
+    check_shapes,
+    copy_base,
+    read_config,
+    read_json,
+    read_lm_head,
+    read_shapes,
+    weight_files,
+)
 from service.weights.eagle_head import FOLDER, check_eagle_head, copy_eagle_head
-from service.weights.head_layouts import PEAKPLAN, Found, read_heads, write_heads
-from service.weights.head_weights import LayoutError
+from service.weights.head_layouts import (
+    COMBINED,
+    PEAKPLAN,
+    Found,
+    LayoutError,
+    combined_files,
+    load_tensors,
+    read_heads,
+    save_tensors,
+    write_heads,
+)
 from service.weights.model_card import BASE_FOLDER, ModelCard, ModelFolderError
-from service.weights.published import as_safetensors, has_heads
-from service.weights.self_contained import appearing, copy_base
 from service.weights.tokenizer_file import read_tokenizer
+
+_PICKLED = "pytorch_model"
+_INDEX = "model.safetensors.index.json"
 
 MAX_TOKENS = 96  # the longest plan text of the shipped model
 _TREE = "medusa_tree.json"
 # Small, as suits a CPU (docs/figures/decoding.json): each head's best after the best, plus a few second-best ones.
 _TREE_OF_HEADS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0, 0]]
+
+
+def as_safetensors(checkpoint: Path, scratch: Path) -> Path:
+    """Return the checkpoint, or the same one in `scratch`, as safetensors without heads. Raises LayoutError."""
+    pickled = pickled_files(checkpoint)
+    if not pickled and not combined_files(checkpoint):
+        return checkpoint
+    weights = shutil.ignore_patterns("*.bin", "*.safetensors", "*.pt", "*.index.json")
+    shutil.copytree(checkpoint, scratch, ignore=weights)
+    places: dict[str, str] = {}
+    for number, file in enumerate(pickled or weight_files(checkpoint)):
+        kept = {name: tensor for name, tensor in load_tensors(file).items() if not name.startswith(COMBINED)}
+        if kept:
+            save_tensors(kept, scratch / f"model-{number:05}.safetensors")
+            places |= dict.fromkeys(kept, f"model-{number:05}.safetensors")
+    (scratch / _INDEX).write_text(json.dumps({"weight_map": places}), encoding="utf-8")
+    return scratch
+
+
+def pickled_files(checkpoint: Path) -> list[Path]:
+    """Return the shards of a checkpoint that has no safetensors; [] of one that has. Raises LayoutError."""
+    if (checkpoint / "model.safetensors").is_file() or (checkpoint / _INDEX).is_file():
+        return []
+    index = checkpoint / f"{_PICKLED}.bin.index.json"
+    names: Iterable[str] = [f"{_PICKLED}.bin"]
+    if index.is_file():
+        names = sorted(set(read_json(index).get("weight_map", {}).values()))
+    elif not (checkpoint / f"{_PICKLED}.bin").is_file():
+        return []
+    if missing := [name for name in names if not (checkpoint / name).is_file()]:
+        raise LayoutError(f"{checkpoint} lacks {', '.join(missing)}. Is the download whole?")
+    return [checkpoint / name for name in names]
 
 
 @dataclass(frozen=True)
@@ -58,7 +113,7 @@ def import_model(
     """
     if output.exists() and any(output.iterdir()):
         raise LayoutError(f"{output} is not empty; name a new folder with OUTPUT=")
-    if heads is None and has_heads(checkpoint):
+    if heads is None and combined_files(checkpoint):
         heads = checkpoint
     with tempfile.TemporaryDirectory(dir=_existing(output.parent), prefix=".checkpoint-") as scratch:
         base = as_safetensors(checkpoint, Path(scratch) / checkpoint.resolve().name)
@@ -111,7 +166,7 @@ def _import(
             write_heads(found.heads, PEAKPLAN, made, lm_head=lm_head, base="")
             (made / _TREE).write_text(json.dumps(choices) + "\n", encoding="utf-8")
             if tree is None and not (found.path.with_name(_TREE)).is_file():
-                notes.append(f"{_TREE} is a small default; TREE= names one that was made for these heads")
+                notes.append(f"{_TREE} is a small default; --tree names one that was made for these heads")
         for file, source in beside.items():
             shutil.copyfile(source, made / file)
         (made / "model.json").write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
@@ -148,7 +203,7 @@ def special_tokens(checkpoint: Path, vocab_size: int) -> tuple[int, int]:
 
 
 def _special_tokens(checkpoint: Path, field: str, tokenizer: Tokenizer) -> list[int]:
-    """Return token ids from config.json or generation_config.json, whichever names some first."""
+    """Return token ids from config.json, or else from generation_config.json."""
     for name in ("config.json", "generation_config.json"):
         path = checkpoint / name
         value: Any = read_json(path).get(field) if path.is_file() else None

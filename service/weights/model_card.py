@@ -1,8 +1,7 @@
-"""The model.json of a model folder: the model's name, its base and how long its plans get.
+"""The model.json of a model folder, and the folder's version, for engines whose model runs elsewhere: without torch."""
 
-It is separate from `model_folder.py`, because an engine whose model runs elsewhere needs only this, and not torch.
-"""
-
+import hashlib
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,6 +10,8 @@ from service.weights.base_weights import BASE_NAME
 
 MODEL_CARD = "model.json"
 BASE_FOLDER = "base"  # of a model folder that holds its base itself
+
+_DIGITS = 12
 
 
 class ModelFolderError(RuntimeError):
@@ -46,3 +47,23 @@ def existing(path: Path) -> Path:
             f"{path} is missing. Point PEAKPLAN_MODEL_DIR at a model folder; `make train` writes one."
         )
     return path
+
+
+@lru_cache(maxsize=256)
+def _digest(path: Path, _size: int, _changed: int) -> bytes:
+    """Return a file's digest, computed once until the file changes: a base in a folder may have gigabytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def folder_version(folder: Path, *choices: str) -> str:
+    """Return a digest of every file in the folder and of the run options; "" when it cannot be read."""
+    digest = hashlib.sha256("\0".join(choices).encode())
+    try:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            digest.update(f"\0{path.relative_to(folder)}\0".encode())
+            status = path.stat()
+            digest.update(_digest(path, status.st_size, status.st_mtime_ns))
+    except OSError:
+        return ""
+    return digest.hexdigest()[:_DIGITS]

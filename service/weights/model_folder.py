@@ -5,19 +5,17 @@
     adapter_model.safetensors   optional, PEFT's LoRA layout, with adapter_config.json; merged into the base at load
     medusa_heads.safetensors    optional, `{i}.0.linear.weight` ... as FasterDecoding and TGI name them
     medusa_tree.json            the tree as NxDI lists it: one list of ranks a node
-    drafting.json               optional, what is worth drafting on a device that takes forwards of any size: texts with
-                                which answers often begin, and how likely a node of the tree must be
-    prefill_head.json           optional, better than fixed texts: phrases with which answers begin, how likely a guess
-                                must be, for a head that guesses from the prompt's words
-    prefill_head.safetensors    its weights: see service/decoding/prefill_head.py
+    drafting.json               optional, how likely a node of the tree must be on a device that takes forwards of any
+                                size
+    reader.json                 optional, what the reader chooses from, and how likely a filter of its plan must be
+    reader_words.txt            the words that it knows, and
+    reader.safetensors          its weights: see service/planner/reader
     kind_head.json              optional, the name of the space in which the kind head points
     kind_head.safetensors       its weights: see service/decoding/kind_head.py
-    prompt_tagger.json          optional, phrases that stand in answers, and how likely a chain must be, for a tagger
-    prompt_tagger.safetensors   that drafts from the states of a prompt: see service/decoding/prompt_tags.py
     eagle/                      optional, an EAGLE-3 head for engines that draft with one: see eagle_head.py
 
-Your own model needs a folder like this one; an adapter, heads and tree are optional. `make import` writes one. Files
-that are not named here, as the early_exit.* of older folders, are not read.
+Your own model needs a folder like this one; an adapter, heads and tree are optional. `peakplan import` writes one.
+Files that are not named here, as the early_exit.* of older folders, are not read.
 """
 
 import json
@@ -33,54 +31,80 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from service.decoding.heads import MedusaHeads
 from service.decoding.kind_head import KindHead, load_kind_head_weights
 from service.decoding.llama_config import LlamaConfig
-from service.decoding.prefill_draft import PrefillDraft
-from service.decoding.prefill_head import PrefillHead, load_prefill_head_weights
-from service.decoding.prompt_tags import PromptTagger
+from service.decoding.medusa import MedusaHeads
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
 from service.weights.checkpoint import check_shapes, expected_shapes, read_config, read_weights
-from service.weights.head_weights import LayoutError
-from service.weights.memory import require_memory
+from service.weights.head_layouts import LayoutError
 from service.weights.model_card import ModelCard, ModelFolderError, existing, read_card
-from service.weights.prompt_tagger import load_prompt_tagger
 from service.weights.tokenizer_file import read_tokenizer
+
+GIB = 1 << 30
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
 
 __all__ = [
     "LoadedModel",
     "ModelCard",
     "ModelFolderError",
     "base_folder",
-    "load_drafting",
     "load_heads",
     "load_kind_head",
     "load_model",
-    "load_prefill_head",
-    "load_prompt_tagger",
     "merge_adapter",
     "read_card",
 ]
-
 _ADAPTER_PREFIX = "base_model.model."
 
 
+class TooLittleMemoryError(ValueError):
+    """Raised where something needs more memory than there is; the message says how many GiB lack."""
+
+
+def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
+    """Return what the system and this container leave free, the lesser; None where neither says so (macOS)."""
+    found = [value for value in (_of_system(meminfo), _of_container(cgroup)) if value is not None]
+    return min(found, default=None)
+
+
+def require_memory(needed: int, what: str, *, free: int | None = None) -> None:
+    """Raise TooLittleMemoryError where `needed` bytes are more than are free; `what` says for which work."""
+    free = available_bytes() if free is None else free
+    if free is not None and needed > free:
+        raise TooLittleMemoryError(
+            f"{what} takes some {needed / GIB:.1f} GiB of memory and {free / GIB:.1f} are free: "
+            f"{(needed - free) / GIB:.1f} GiB lack. End other programs, use a machine with more memory, or take a "
+            "smaller model"
+        )
+
+
+def _of_system(meminfo: Path) -> int | None:
+    try:
+        lines = meminfo.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    kibibytes = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return int(kibibytes) * 1024 if kibibytes else None
+
+
+def _of_container(cgroup: Path) -> int | None:
+    """Return what cgroup 2 leaves; what the kernel would give back of its file cache counts as free."""
+    try:
+        limit, used = ((cgroup / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
+        reclaimable = [line.split()[1] for line in (cgroup / "memory.stat").read_text(encoding="ascii").splitlines()
+                       if line.startswith(("inactive_file ", "active_file "))]  # fmt: skip
+    except OSError:
+        return None
+    return None if limit == "max" else int(limit) - int(used) + sum(map(int, reclaimable))
+
+
 class Drafting(BaseModel):
-    """The content of drafting.json."""
+    """The content of drafting.json; the beginnings of answers that older folders have are not read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
-    prefill_draft: list[str] = Field(default=[], description="beginnings of answers, drafted while the prompt is read")
     p_min: float = Field(default=0.0, ge=0, lt=1, description="of a node by the heads, to be drafted")
-
-
-class PrefillHeadCard(BaseModel):
-    """The content of prefill_head.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    phrases: list[str] = Field(min_length=1, description="with which answers begin, before they copy a word")
-    p_min: float = Field(gt=0, lt=1, description="of a guess, to be drafted")
 
 
 class KindHeadCard(BaseModel):
@@ -104,10 +128,7 @@ class LoadedModel:
     heads: MedusaHeads | None
     tree: list[list[int]]
     p_min: float
-    prefill_draft: PrefillDraft
-    prefill_head: PrefillHead | None
     kind_head: KindHead | None
-    prompt_tagger: PromptTagger | None
     tokenizer: Tokenizer
     bos_token_id: int
     eos_token_id: int
@@ -135,10 +156,8 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
                 raise ValueError(f"{name} holds values that are no numbers: it is damaged, or too large for {dtype}")
         heads = load_heads(model_dir)
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
-        p_min, prefill_draft = load_drafting(model_dir, tokenizer)
-        prefill_head = load_prefill_head(model_dir, tokenizer, config.hidden_size)
+        p_min = _load_drafting(model_dir).p_min
         kind_head = load_kind_head(model_dir, config.hidden_size)
-        prompt_tagger = load_prompt_tagger(model_dir, tokenizer, config.hidden_size)
     except LayoutError as error:
         raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
     except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
@@ -150,10 +169,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         heads=heads,
         tree=tree,
         p_min=p_min,
-        prefill_draft=prefill_draft,
-        prefill_head=prefill_head,
         kind_head=kind_head,
-        prompt_tagger=prompt_tagger,
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
         eos_token_id=card.eos_token_id,
@@ -173,29 +189,10 @@ def load_heads(model_dir: Path) -> MedusaHeads | None:
     return MedusaHeads.load(path) if path.is_file() else None
 
 
-def load_drafting(model_dir: Path, tokenizer: Tokenizer) -> tuple[float, PrefillDraft]:
-    """Read drafting.json: how likely a node must be, and how answers often begin. Raises ValueError."""
+def _load_drafting(model_dir: Path) -> Drafting:
+    """Read drafting.json, where there is one. Raises ValueError."""
     path = model_dir / "drafting.json"
-    drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
-    encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.prefill_draft]
-    return drafting.p_min, PrefillDraft.from_sequences(encoded)
-
-
-def load_prefill_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -> PrefillHead | None:
-    """Read a model folder's prefill head, where it has one, for embeddings of a width.
-
-    Raises ValueError, SafetensorError or ModelFolderError.
-    """
-    path = model_dir / "prefill_head.json"
-    if not path.is_file():
-        return None
-    card = PrefillHeadCard.model_validate_json(path.read_text(encoding="utf-8"))
-    phrases = [tokenizer.encode(phrase, add_special_tokens=False).ids for phrase in card.phrases]
-    weights = load_prefill_head_weights(existing(model_dir / "prefill_head.safetensors"))
-    head = PrefillHead(phrases, weights, card.p_min)
-    if head.hidden_size != hidden_size:
-        raise ValueError(f"its prefill head reads embeddings of {head.hidden_size}, and the base's are {hidden_size}")
-    return head
+    return Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
 
 
 def load_kind_head(model_dir: Path, hidden_size: int) -> KindHead | None:

@@ -20,7 +20,7 @@ from service.weights.model_card import BASE_FOLDER, ModelFolderError
 logger = logging.getLogger(__name__)
 
 SEAL = "seal.json"
-_SEALED = (".json", ".safetensors")
+_SEALED = (".json", ".safetensors", ".txt")
 
 
 class Seal(BaseModel):

@@ -6,7 +6,7 @@ from typing import Any
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
-from service.weights.model_card import ModelCard, ModelFolderError, read_card
+from service.weights.model_card import ModelCard, ModelFolderError
 
 
 def tokenizer_file(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
@@ -19,11 +19,6 @@ def tokenizer_file(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
     if not path.is_file():
         raise ModelFolderError(f"{model_dir / 'model.json'} names the base {card.base!r}, and {path} is missing")
     return path
-
-
-def load_tokenizer(model_dir: Path, cache_dir: Path) -> Tokenizer:
-    """Return the tokenizer of a model folder. Raises as `tokenizer_file` does."""
-    return read_tokenizer(tokenizer_file(read_card(model_dir), model_dir, cache_dir))
 
 
 def read_tokenizer(path: Path) -> Tokenizer:

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.ami.host import Host, present
-from tests.ami.programs import Programs
+from infra.node import use_packaged_node
+from tests.ami.programs import Host, Programs, present
+
+use_packaged_node()  # before a test imports the CDK
 
 
 @pytest.fixture

@@ -1,9 +1,19 @@
-"""The host's lifecycle script against a metadata service, a planner and an AWS CLI of the test's own."""
+"""The host's scripts from boot to termination, against a fake account and the real service."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from tests.ami.host import Host
-from tests.ami.programs import Programs
+from tests.ami.programs import AMI, Host, Programs, assert_refused
+from tests.server_process import REPOSITORY
 
 
 def action(hook: str) -> str:
@@ -45,18 +55,12 @@ def test_a_host_that_was_only_started_again_has_nothing_to_complete(host: Host) 
 
 def test_what_aws_refuses_is_said_and_left_to_systemd(host: Host) -> None:
     Programs(host.folder).add("aws", "echo 'AccessDenied: not authorized' >&2; exit 254")
-    done = host.run("ready")
-    assert done.returncode == 1
-    assert "the lifecycle action of prove-ready does not go on: AccessDenied" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_refused(host.run("ready"), "the lifecycle action of prove-ready does not go on: AccessDenied")
 
 
 def test_a_metadata_service_that_is_not_there_is_an_error_in_words(host: Host) -> None:
     host.url = "http://127.0.0.1:1"
-    done = host.run("drain")
-    assert done.returncode == 1
-    assert "refused" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_refused(host.run("drain"), "refused")
 
 
 def test_a_service_that_will_not_stop_does_not_keep_the_host(host: Host) -> None:
@@ -66,22 +70,20 @@ def test_a_service_that_will_not_stop_does_not_keep_the_host(host: Host) -> None
     assert host.asked()[-1] == action("drain")
 
 
-def test_a_host_outside_a_launch_completes_nothing(host: Host) -> None:
-    host.targets = [""]
-    assert host.run("ready").returncode == 0
-    assert host.asked() == []
-
-
-def test_a_host_that_is_to_go_stops_serving_before_it_says_so(host: Host) -> None:
-    host.targets = ["InService", "InService", "Terminated"]
-    assert host.run("drain").returncode == 0
-    assert host.asked() == ["systemctl stop peakplan.service", action("drain")]
-
-
-def test_a_host_that_returns_to_the_warm_pool_drains_and_says_so_at_once(host: Host) -> None:
-    host.targets = ["InService", "Warmed:Stopped"]
-    assert host.run("drain").returncode == 0
-    assert host.asked() == ["systemctl stop peakplan.service", action("drain")]
+@pytest.mark.parametrize(
+    ("word", "targets", "asked"),
+    [
+        ("ready", [""], []),  # no launch is under way
+        ("drain", ["InService", "InService", "Terminated"], ["systemctl stop peakplan.service", action("drain")]),
+        ("drain", ["InService", "Warmed:Stopped"], ["systemctl stop peakplan.service", action("drain")]),
+    ],
+)
+def test_a_host_that_is_to_go_stops_serving_before_it_says_so(
+    host: Host, word: str, targets: list[str], asked: list[str]
+) -> None:
+    host.targets = targets
+    assert host.run(word).returncode == 0
+    assert host.asked() == asked
 
 
 def test_a_host_on_its_way_into_the_warm_pool_is_not_drained(host: Host) -> None:
@@ -108,6 +110,91 @@ def test_a_host_wanted_back_before_its_drain_ever_looked_is_drained_all_the_same
 
 
 def test_a_word_it_does_not_know_is_refused(host: Host) -> None:
-    done = host.run("dance")
-    assert done.returncode == 2
-    assert "ready|drain|wait" in done.stderr
+    assert_refused(host.run("dance"), "ready|drain|wait", code=2)
+
+
+# Like docker: `run` becomes the container's first process with its settings, `stop` ends it and waits.
+DOCKER = """
+while read -r setting; do export "$setting"; done < <(cat {folder}/etc/image.env {folder}/etc/host.env)
+case $1 in
+  run) echo $$ > {folder}/pid; cd {repository}; exec {python} -m service.container ;;
+  stop) kill -TERM $(cat {folder}/pid); while readlink /proc/$(cat {folder}/pid)/exe >/dev/null; do sleep 0.05; done ;;
+esac
+"""
+
+
+@dataclass
+class Boot:
+    """A host of the inf2 group with one chip, and the environment that its units start with."""
+
+    host: Host
+    environment: dict[str, str]
+
+    def start(self, *command: str | Path) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen([str(word) for word in command], env=self.environment)
+
+    def do(self, *command: str | Path) -> None:
+        assert self.start(*command).wait(300) == 0
+
+
+def write(file: Path, settings: Mapping[str, object]) -> None:
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+
+
+@pytest.fixture
+def boot(host: Host, tiny_model_dir: Path) -> Iterator[Boot]:
+    folder = host.folder
+    for made in ("dev", "etc", "compiled/inf2"):
+        (folder / made).mkdir(parents=True)
+    (folder / "dev/neuron0").touch()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    baked = {"PEAKPLAN_TENSOR_PARALLEL": 2, "PEAKPLAN_MODEL_DIR": tiny_model_dir, "PEAKPLAN_REPLICAS": 1}
+    baked |= {"PEAKPLAN_DTYPE": "float32", "HOST": "127.0.0.1", "PORT": port}
+    (folder / "etc/image.env").write_text(
+        "".join(f"{name}={value}\n" for name, value in baked.items()), encoding="utf-8"
+    )
+    programs = Programs(folder)
+    programs.add("docker", DOCKER.format(folder=folder, repository=REPOSITORY, python=sys.executable))
+    programs.add("getent", "echo neuron:x:998:")
+    programs.add("agent-ctl")
+    programs.add("systemctl", f'[[ "$*" == "stop peakplan.service" ]] && exec bash {AMI}/host/serve.sh stop')
+    places = {
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        "PEAKPLAN_DEVICES": folder / "dev",
+        "PEAKPLAN_CONFIGURATION": folder / "etc",
+        "PEAKPLAN_HOME": folder,
+        "PEAKPLAN_AGENT_TEMPLATES": AMI / "agent",
+        "PEAKPLAN_AGENT_FOLDER": folder / "etc",
+        "PEAKPLAN_AGENT_CONTROL": folder / "agent-ctl",
+    }
+    host.service_url = f"http://127.0.0.1:{port}"
+    host.environment = {name: str(value) for name, value in places.items()}
+    yield Boot(host, dict(host.environment))
+    if (folder / "pid").exists():
+        pid = int((folder / "pid").read_text(encoding="ascii"))
+        if Path(f"/proc/{pid}").exists():
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_from_user_data_to_the_first_plan_and_to_the_last(boot: Boot) -> None:
+    began = time.monotonic()
+    known = "FLEET=dev CELL=cell-1 GROUP=inf2 LOG_GROUP=/peakplan/dev/cell-1 DRAIN_SECONDS=1"
+    told = dict(f"PEAKPLAN_{word}".split("=") for word in known.split())
+    write(boot.host.folder / "etc/host.env", told)
+    boot.environment |= told
+
+    service = boot.start("bash", AMI / "host" / "serve.sh", "start")
+    boot.do(sys.executable, AMI / "host" / "telemetry.py")
+    first_plan = boot.host.run("ready")
+    print(f"\nfrom user data to the completed launch: {time.monotonic() - began:.1f} s")
+    assert first_plan.returncode == 0, first_plan.stderr
+    assert any("complete-lifecycle-action" in line and "prove-ready" in line for line in boot.host.asked())
+
+    boot.host.targets = ["Terminated"]
+    assert boot.host.run("drain").returncode == 0
+    assert service.wait(60) == 0  # drained, not killed
+    calls = [line.split()[0] for line in boot.host.asked()]
+    assert calls[-3:] == ["systemctl", "docker", "aws"]

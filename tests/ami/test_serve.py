@@ -1,4 +1,4 @@
-"""What starts and stops the container on a host, with a docker of the test's own."""
+"""The script that starts and stops a host's container, run with a fake docker."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from infra.constructs.shopper_events import events_environment
 from service.settings import Settings
-from tests.ami.programs import AMI, Programs
+from tests.ami.programs import AMI, Programs, assert_refused
 from tests.infra.fleet.fleets import dev_fleet
 
 SCRIPT = AMI / "host" / "serve.sh"
@@ -24,8 +24,10 @@ def host(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def serve(programs: Programs, word: str, host: Path, *, chips: int = 0) -> subprocess.CompletedProcess[str]:
-    programs.add("docker")
+def serve(
+    programs: Programs, word: str, host: Path, *, chips: int = 0, docker: str = ""
+) -> subprocess.CompletedProcess[str]:
+    programs.add("docker", docker)
     programs.add("getent", "echo neuron:x:998:")
     for number in range(chips):
         (host / "dev" / f"neuron{number}").touch()
@@ -74,24 +76,23 @@ def test_the_container_may_do_what_the_fleet_file_says(
 
 def test_rights_that_there_are_not_start_nothing(programs: Programs, host: Path) -> None:
     (host / "etc/image.env").write_text("PEAKPLAN_DEVICE_RIGHTS=all\n", encoding="utf-8")
-    done = serve(programs, "start", host, chips=1)
-    assert done.returncode == 1
-    assert "PEAKPLAN_DEVICE_RIGHTS=all is none of none, memory, aws" in done.stderr
+    assert_refused(serve(programs, "start", host, chips=1), "PEAKPLAN_DEVICE_RIGHTS=all is none of none, memory, aws")
     assert not [line for line in programs.asked() if line.startswith("docker")]
 
 
-def test_unless_it_was_baked_otherwise_every_core_has_a_replica(programs: Programs, host: Path) -> None:
-    (host / "etc/image.env").write_text("PEAKPLAN_ENGINE=triton\n", encoding="utf-8")
-    assert serve(programs, "start", host, chips=1).returncode == 0
-    assert "PEAKPLAN_REPLICAS=2 " in started(programs)
-
-
-@pytest.mark.parametrize(("cores", "replicas"), [(1, 24), (2, 12), (8, 3)])
+@pytest.mark.parametrize(
+    ("baked", "chips", "replicas"),
+    [
+        ("PEAKPLAN_ENGINE=triton", 1, 2),  # unless it was baked otherwise, every core has one
+        ("PEAKPLAN_TENSOR_PARALLEL=1", 12, 24),
+        ("PEAKPLAN_TENSOR_PARALLEL=8", 12, 3),
+    ],
+)
 def test_replicas_follow_the_chips_and_the_cores_that_one_spans(
-    programs: Programs, host: Path, cores: int, replicas: int
+    programs: Programs, host: Path, baked: str, chips: int, replicas: int
 ) -> None:
-    (host / "etc/image.env").write_text(f"PEAKPLAN_TENSOR_PARALLEL={cores}\n", encoding="utf-8")
-    assert serve(programs, "start", host, chips=12).returncode == 0
+    (host / "etc/image.env").write_text(f"{baked}\n", encoding="utf-8")
+    assert serve(programs, "start", host, chips=chips).returncode == 0
     assert f"PEAKPLAN_REPLICAS={replicas} " in started(programs)
 
 
@@ -108,18 +109,14 @@ def test_a_processor_s_host_runs_a_replica_a_core_without_devices(programs: Prog
 
 
 def test_a_host_without_chips_says_so(programs: Programs, host: Path) -> None:
-    done = serve(programs, "start", host)
-    assert done.returncode == 1
-    assert "is the Neuron driver loaded?" in done.stderr
+    assert_refused(serve(programs, "start", host), "is the Neuron driver loaded?")
     assert not programs.asked()
 
 
 def test_a_chip_that_nothing_was_compiled_for_is_refused(programs: Programs, host: Path) -> None:
     """Rather than compiled at boot for a quarter of an hour."""
     (host / "etc/host.env").write_text("PEAKPLAN_GROUP=trn1\n", encoding="utf-8")
-    done = serve(programs, "start", host, chips=1)
-    assert done.returncode == 1
-    assert "nothing was compiled for 'trn1'" in done.stderr
+    assert_refused(serve(programs, "start", host, chips=1), "nothing was compiled for 'trn1'")
 
 
 def test_a_stop_waits_longer_than_the_drain(programs: Programs, host: Path) -> None:
@@ -129,17 +126,12 @@ def test_a_stop_waits_longer_than_the_drain(programs: Programs, host: Path) -> N
     seconds = int(asked.split()[3])
     assert asked == f"docker stop --time {seconds} peakplan"
     assert seconds > 30 + Settings().shutdown_seconds
-
-
-def test_a_host_that_was_told_no_drain_still_stops(programs: Programs, host: Path) -> None:
     (host / "etc/host.env").write_text("PEAKPLAN_AUTO_SCALING_GROUP=\n", encoding="utf-8")
-    assert serve(programs, "stop", host).returncode == 0
+    assert serve(programs, "stop", host).returncode == 0, "without being told how long a drain is"
 
 
 def test_another_word_is_refused(programs: Programs, host: Path) -> None:
-    done = serve(programs, "dance", host)
-    assert done.returncode == 2
-    assert "start|stop" in done.stderr
+    assert_refused(serve(programs, "dance", host), "start|stop", code=2)
 
 
 EVENTS = (
@@ -151,15 +143,12 @@ EVENTS = (
 def test_events_are_kept_on_the_host_under_the_fleet_s_key(programs: Programs, host: Path) -> None:
     (host / "etc/host.env").write_text(EVENTS, encoding="utf-8")
     programs.add("aws", "echo secret")
-    programs.add("docker", f'echo "key $PEAKPLAN_OUTCOMES_KEY" >> {programs.folder}/environment')
-    programs.add("getent", "echo neuron:x:998:")
-    (host / "dev/neuron0").touch()
-    places = {"PEAKPLAN_DEVICES": host / "dev", "PEAKPLAN_CONFIGURATION": host / "etc", "PEAKPLAN_HOME": host}
-    assert programs.run("bash", SCRIPT, "start", **places).returncode == 0
+    note = f'echo "key $PEAKPLAN_OUTCOMES_KEY" >> {programs.folder}/environment'
+    assert serve(programs, "start", host, chips=1, docker=note).returncode == 0
     command = started(programs)
     assert "--volume /var/lib/peakplan/outcomes:/var/lib/peakplan/outcomes" in command
     assert "--env PEAKPLAN_OUTCOMES_KEY " in command
-    assert "secret" not in command, "whoever lists processes would see it"
+    assert "secret" not in command, "a list of processes would show it"
     assert (programs.folder / "environment").read_text("utf-8").splitlines()[-1] == "key secret"
     (asked,) = [line for line in programs.asked() if line.startswith("aws")]
     assert "--name /peakplan/dev/outcomes-key --with-decryption" in asked

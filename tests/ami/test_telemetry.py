@@ -1,4 +1,4 @@
-"""What a host sends of its Neuron devices is what the alarms wait for, and the host says whose it is.
+"""A host's Neuron metrics are those that the alarms read, and they name the host's fleet and cell.
 
 Not run on hardware: the sample is written after neuron-monitor-prometheus.py as Neuron SDK 2.x ships it.
 """

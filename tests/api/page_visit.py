@@ -32,7 +32,6 @@ expect.set_options(timeout=PATIENCE_MS)
 _HERE = Path(__file__).parent
 ANSWERS: dict[str, Any] = json.loads((_HERE / "test_page_answers.json").read_text(encoding="utf-8"))
 ANSWERS["trace"]["medusa"]["plan"] = ANSWERS["plan"]["plan"]
-CONTRAST = (_HERE / "test_page_contrast.js").read_text(encoding="utf-8")
 
 
 def events(plan: Any, options: Any = ANSWERS["options"]) -> str:

@@ -15,12 +15,11 @@ from peakplan_client import assigned
 from service.api import shop as shop_module
 from service.api.answers import EVENTS
 from service.api.models import PlanAnswer
-from service.api.shop import Options, SampleShop
+from service.api.shop import Options, SampleShop, ShopAnswer, ShopRequest
 from service.planner.plan import Plan
-from service.settings.experiments import ExperimentSettings
-from service.settings.groups import AuthSettings, OutcomeSettings
+from service.settings.groups import AuthSettings, ExperimentSettings, OutcomeSettings
 from tests.api.client import assert_problem, talking_to
-from tests.fake_engines import FakeEngine, until
+from tests.fake_engines import FakeEngine, settle, until
 
 pytestmark = pytest.mark.anyio
 catalogue = pytest.importorskip("peakplan_client.catalogue")
@@ -93,16 +92,16 @@ async def test_the_plan_then_three_products_with_their_wishes_then_the_others(ca
 
 async def test_an_answer_is_of_the_shopper_s_arm_says_which_and_is_kept_as_exposure(cache_dir: Path) -> None:
     trial = ExperimentSettings(name="autumn", arms="control=50,rules=50")
-    by_rule = {"control": "model", "rules": "rules"}
-    who = {arm: next(f"b{n}" for n in range(99) if assigned("autumn", trial.shares, f"b{n}") == arm) for arm in by_rule}
+    sources = {"control": "model", "rules": "rules"}
+    who = {arm: next(f"b{n}" for n in range(99) if assigned("autumn", trial.shares, f"b{n}") == arm) for arm in sources}
     kept = {"outcomes": OutcomeSettings(dir=cache_dir / "kept"), "experiment": trial}
     async with talking_to(FakeEngine(text=BOOTS), cache_dir=cache_dir, **kept) as client:
-        for arm, source in by_rule.items():
+        for arm, source in sources.items():
             told = await client.post("/answer", json=ASKED, headers={"x-experiment-unit": who[arm]})
             assert told.headers["x-experiment"] == f"autumn={arm}"
             assert events_of(told)[0][1]["source"] == source
     lines = (cache_dir / "kept/plans.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line)["arm"] for line in lines] == list(by_rule)
+    assert [json.loads(line)["arm"] for line in lines] == list(sources)
 
 
 async def test_events_are_as_the_openapi_document_has_them(cache_dir: Path) -> None:
@@ -141,7 +140,7 @@ async def test_what_is_not_for_the_catalogue_gets_no_products(cache_dir: Path) -
 
 
 async def test_the_plan_leaves_time_for_the_search(cache_dir: Path) -> None:
-    """A model that would need the whole deadline gets less; rules then plan what is searched with."""
+    """A model that would need the whole deadline gets less; the reader then plans what is searched with."""
     events = await answer(FakeEngine(hold=True), body=ASKED | {"deadline_ms": 60}, cache_dir=cache_dir)
     assert events[0][1]["degraded"]
     assert events[0][1]["reason"] == "deadline"
@@ -259,3 +258,24 @@ async def test_the_shop_is_opened_once_however_many_wait_and_again_where_it_fail
 
 def test_the_plan_of_an_answer_is_that_of_a_plan() -> None:
     assert EVENTS["plan"] is PlanAnswer
+
+
+ASKED_SHOP = ShopRequest(query="red shoes", plan=PLAN)
+
+
+async def test_a_reload_takes_the_shop_from_nobody_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_end, opened = threading.Event(), []
+    shop = SampleShop(tmp_path)
+    monkeypatch.setattr(shop, "_open", lambda: opened.append(object()) or opened[-1])
+
+    def search(*_: object) -> ShopAnswer:
+        may_end.wait()
+        return shop._asked("", lambda it: ShopAnswer(reason=str(opened.index(it))))
+
+    monkeypatch.setattr(shop, "_search", search)
+    inside = [asyncio.create_task(shop.search(ASKED_SHOP)) for _ in range(3)]
+    await settle()
+    shop.renew()
+    may_end.set()
+    assert [answer.reason for answer in await asyncio.gather(*inside)] == ["0"] * 3
+    assert (await shop.search(ASKED_SHOP)).reason == "1"

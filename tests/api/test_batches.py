@@ -179,7 +179,7 @@ async def test_a_fault_of_ours_at_one_question_is_its_own(monkeypatch: pytest.Mo
     assert answers[1]["answer"]["plan"]["queries"] == ["red shoes"]
 
 
-async def test_while_the_host_drains_rules_answer_at_once() -> None:
+async def test_while_the_host_drains_the_reader_answers_at_once() -> None:
     operator = AuthSettings(control_token=SecretStr("operator"))
     async with talking_to(FakeEngine(hold=True), auth=operator, drain_seconds=300) as client:
         await client.post("/drain", headers={"authorization": "Bearer operator"})

@@ -2,10 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.api.page_visit import ANSWERS, CONTRAST, Visit, events, needs_chromium
+from tests.api.page_visit import ANSWERS, Visit, events, needs_chromium
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Route, expect
@@ -18,7 +19,7 @@ KINDS = 7
 SSE = "text/event-stream"
 
 
-# The browser keeps no body of a stream for whoever drives it; the same question has the same plan.
+# The browser does not keep a stream's body for the test; the same question has the same plan.
 PLAN = """async query => {
   const headers = {"content-type": "application/json"};
   const answer = await fetch("/plan", {method: "POST", headers, body: JSON.stringify({query, deadline_ms: 2000})});
@@ -153,7 +154,7 @@ def test_degraded_plan_says_why(visit: Visit) -> None:
     visit.answer_with({**ANSWERS["plan"], "source": "fallback", "degraded": True, "reason": "deadline"})
     visit.ask("running shoes")
     expect(visit.plan.locator(".degraded")).to_contain_text(
-        "The model needs longer than this question may take, so rules wrote this plan."
+        "The model needs longer than this question may take, so the small reader wrote this plan."
     )
     expect(visit.plan.locator(".badge")).to_have_text("Rules")
 
@@ -166,7 +167,6 @@ def test_what_the_service_says_of_itself_is_shown(visit: Visit) -> None:
     visit.page.reload()
     expect(notice).to_be_visible()
     expect(notice).to_have_text(words)
-    assert visit.page.evaluate(CONTRAST)["faint"] == []
 
 
 def test_markup_is_shown_as_text(visit: Visit) -> None:
@@ -341,22 +341,111 @@ def test_a_deadline_can_be_set(visit: Visit) -> None:
     assert visit.posted[0] == ("/answer", {"query": ANSWERS["query"], "history": [], "deadline_ms": 750})
 
 
-@pytest.mark.parametrize(
+def test_trees_tell_their_tokens_apart_without_colour(visit: Visit) -> None:
+    visit.answer_with()
+    visit.ask(ANSWERS["query"])
+    tree = visit.decoding.locator(".run-medusa .step").nth(1).locator(".tree")
+    expect(tree.locator(":scope > ul > li > .row")).to_have_text(re.compile(r"find\s+sampled"))
+    branches = tree.locator(":scope > ul > li > ul > li")
+    expect(branches).to_have_text(
+        [re.compile(r"^Brand accepted.*nike forced.*Type accepted"), re.compile("Type rejected")]
+    )
+    wrote = visit.decoding.locator(".run-medusa .step").nth(1).locator(".wrote .token")
+    expect(wrote).to_have_text(list(map(re.compile, ("accepted", "forced", "accepted", "sampled", "forced"))))
+    looks = set()
+    for status in ("accepted", "rejected", "forced", "sampled"):
+        token = visit.decoding.locator(f".tree .token-{status}").first
+        expect(token.locator("use")).to_have_attribute("href", f"#mark-{status}")
+        looks.add(token.evaluate("t => [getComputedStyle(t).borderStyle, getComputedStyle(t).borderRadius].join()"))
+    assert len(looks) == 4
+
+
+def test_both_runs_are_compared(visit: Visit) -> None:
+    visit.answer_with()
+    visit.ask(ANSWERS["query"])
+    expect(visit.decoding.locator(".verdict")).to_have_text(
+        "Medusa wrote the plan in 3 forwards, greedy in 9; 40.0 ms against 100 ms, 2.5 times as fast."
+    )
+    expect(visit.decoding.locator(".same")).to_have_text("Both wrote the same 11 tokens.")
+    rows = visit.decoding.get_by_role("table", name="In total").get_by_role("row")
+    expect(rows.nth(1)).to_have_text("Forwards of the model39")
+    expect(visit.decoding.locator(".lane-medusa .block")).to_have_text(["1", "5", "5"])
+
+
+def test_different_tokens_are_admitted(visit: Visit) -> None:
+    trace = json.loads(json.dumps(ANSWERS["trace"]))
+    trace["greedy"]["steps"][1]["emitted"] = [" Type", " nike"]
+    visit.answer_with(trace=trace)
+    visit.ask(ANSWERS["query"])
+    expect(visit.decoding.locator(".same")).to_have_text("They wrote different tokens, from token 2 on.")
+
+
+def test_failed_trace_leaves_the_plan_and_offers_to_try_again(visit: Visit) -> None:
+    problem = {"title": "Service Unavailable", "status": 503, "detail": "Every replica is busy."}
+    visit.page.route("**/trace", lambda route: route.fulfill(status=503, json=problem, headers={"retry-after": "2"}))
+    visit.ask("garden hose")
+    expect(visit.decoding).to_contain_text("Every replica is busy. Try again in 2 seconds.")
+    expect(visit.plan).to_be_visible()
+    visit.page.unroute("**/trace")
+    visit.decoding.get_by_role("button", name="Try again").click()
+    expect(visit.decoding).to_contain_text("Both wrote the same")
+    assert [path for path, _ in visit.posted] == ["/answer", "/shop/search", "/trace", "/trace"]
+
+
+def test_decoding_says_where_it_is_not_that_of_the_plan(visit: Visit) -> None:
+    other = ANSWERS["plan"]["plan"] | {"intent": "small_talk"}
+    visit.answer_with(ANSWERS["plan"] | {"plan": other, "source": "fallback", "degraded": True, "reason": "deadline"})
+    visit.ask(ANSWERS["query"])
+    expect(visit.decoding.locator(".another-run")).to_contain_text("The small reader wrote the plan above")
+    expect(visit.decoding.locator(".sentence")).to_contain_text("Find product: running shoes")
+
+
+AXE = Path("node_modules/axe-core/axe.min.js")
+NEEDS_AXE = pytest.mark.skipif(not AXE.is_file(), reason="axe is not there: npm ci")
+EVERY = pytest.mark.parametrize(
     "visit",
     [
-        {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+        {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
         for scheme in ("light", "dark")
-        for width in (360, 1280)
+        for width in (375, 768, 1920)
     ],
     indirect=True,
 )
-def test_everything_can_be_read(visit: Visit) -> None:
-    visit.answer_with({**ANSWERS["plan"], "degraded": True})
-    visit.ask("a " * 300)
-    seen = [visit.page.evaluate(CONTRAST)]
-    visit.ask(f"{ANSWERS['query']} {'unbreakable' * 20}")
+
+
+def objections(visit: Visit) -> list[str]:
+    """Return what axe finds, with the elements it is about."""
+    visit.page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = visit.page.evaluate("axe.run()")["violations"]
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (
+        "the page is wider than its window"
+    )
+    return [f"{each['id']}: {node['target']}" for each in found for node in each["nodes"]]
+
+
+@pytest.mark.slow
+@NEEDS_AXE
+@EVERY
+def test_the_page_before_and_after_an_answer(visit: Visit) -> None:
+    assert objections(visit) == []
+    visit.answer_with({**ANSWERS["plan"], "degraded": True, "reason": "capacity"})
+    visit.ask(ANSWERS["query"])
     expect(visit.decoding).to_be_visible()
-    seen.append(visit.page.evaluate(CONTRAST))
-    assert [result["faint"] for result in seen] == [[], []]
-    assert seen[1]["texts"] > 60
-    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    visit.shop.get_by_text("Both searches in one list").click()
+    visit.shop.get_by_role("button", name="Red Runner").click()
+    assert objections(visit) == []
+    visit.ask("a " * 300)
+    assert objections(visit) == []
+
+
+@pytest.mark.slow
+@NEEDS_AXE
+@EVERY
+def test_the_reference(visit: Visit, page_url: str) -> None:
+    visit.page.goto(f"{page_url}/docs")
+    operations = visit.page.locator(".opblock-summary-control")
+    expect(operations.first).to_be_visible()
+    assert objections(visit) == []
+    visit.page.locator("#operations-Plans-plan .opblock-summary-control").click()
+    expect(visit.page.locator(".opblock-body").first).to_be_visible()
+    assert objections(visit) == []

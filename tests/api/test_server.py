@@ -57,7 +57,7 @@ def test_odd_words_get_a_valid_plan(server: ServerProcess, query: str) -> None:
     Plan.model_validate(response.json()["plan"])
 
 
-def test_a_prompt_too_long_for_the_model_is_planned_by_rule_and_cannot_be_traced(server: ServerProcess) -> None:
+def test_a_prompt_too_long_for_the_model_is_planned_by_the_reader_and_cannot_be_traced(server: ServerProcess) -> None:
     body = {"query": "👟" * 512}
     assert server.post("/plan", body).json()["source"] == "fallback"
     assert "tokens" in assert_problem(server.post("/trace", body), 422)["detail"]
@@ -97,7 +97,7 @@ def test_a_killed_replica_comes_back_and_plans_go_on_meanwhile(server: ServerPro
     assert replicas_of(server.process.pid) != [replica]
 
 
-def test_metrics_count_plans_by_rule_under_the_reason_that_their_answers_give(tiny_model_dir: Path) -> None:
+def test_metrics_count_plans_without_a_model_under_the_reason_that_their_answers_give(tiny_model_dir: Path) -> None:
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
         (replica,) = replicas_of(server.process.pid)
         bodies = [{"query": "👟" * 512, **PATIENT}, {"query": "red shoes", "deadline_ms": 50}]

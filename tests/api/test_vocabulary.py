@@ -1,17 +1,21 @@
 """The model's vocabulary on the outside: `GET /vocabulary`, the OpenAPI document, its page, other origins, the shop."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from starlette.types import Message
 
+from service.api.page import page_routes
 from service.planner.plan import Plan
 from service.planner.question import MAX_HISTORY_WORDS
 from service.planner.vocabulary import FILE_NAME, shipped_vocabulary
 from service.telemetry.names import DegradedReason
 from tests.api.client import assert_problem, talking_to
+from tests.fake_engines import until
 from tests.planner.test_vocabulary import GROCER, write
 
 pytestmark = pytest.mark.anyio
@@ -128,7 +132,7 @@ async def test_the_shop_is_searched_with_plan_and_words(tmp_path: Path, monkeypa
     assert_problem(refused, 422)
 
 
-async def test_the_page_explains_every_reason_of_a_plan_by_rule() -> None:
+async def test_the_page_explains_every_reason_of_a_plan_without_the_model() -> None:
     async with talking_to() as client:
         script = (await client.get("/plan.js")).text
     (reasons,) = re.findall(r"const REASONS = \{(.*?)\n\};", script, re.DOTALL)
@@ -148,3 +152,36 @@ async def test_a_page_that_may_not_call_is_told_which_setting_would_let_it(caplo
         assert "PEAKPLAN_CORS_ORIGINS" in refused["detail"]
         plain = assert_problem(await client.request("OPTIONS", "/plan"), 405)
     assert "PEAKPLAN_CORS_ORIGINS" not in plain["detail"]
+
+
+async def test_a_file_is_sent_in_pieces_to_so_many_readers_at_once(tmp_path: Path) -> None:
+    (tmp_path / "large.js").write_bytes(b"x" * 300_000)
+    (route,) = [route for route in page_routes(tmp_path) if route.path == "/large.js"]
+    may_read = asyncio.Event()
+
+    async def never() -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError("unreachable")
+
+    async def ask(messages: list[Message], *, slowly: bool) -> None:
+        async def send(message: Message) -> None:
+            messages.append(message)
+            if slowly:
+                await may_read.wait()
+
+        scope: dict[str, Any] = {"type": "http", "method": "GET", "headers": [], "state": {"request_id": "x"}}
+        await route.app(scope, never, send)
+
+    readers: list[list[Message]] = [[] for _ in range(32)]
+    reading = [asyncio.create_task(ask(messages, slowly=True)) for messages in readers]
+    await until(lambda: all(readers))
+    refused: list[Message] = []
+    await ask(refused, slowly=False)
+    assert refused[0]["status"] == 503
+    assert (b"retry-after", b"1") in refused[0]["headers"]
+    may_read.set()
+    await asyncio.gather(*reading)
+    for first, *pieces in readers:
+        assert first["status"] == 200
+        assert max(len(piece.get("body", b"")) for piece in pieces) < 100_000
+        assert sum(len(piece.get("body", b"")) for piece in pieces) == 300_000

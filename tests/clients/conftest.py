@@ -1,4 +1,4 @@
-"""A way to ask that is the same for both clients, and a clock that stands still."""
+"""A way to ask that is the same for both clients and a clock that stands still."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Many questions at once through the client: each gets its own, whatever happens to the others."""
+"""Many questions at once."""
 
 import asyncio
 import json
@@ -19,8 +19,9 @@ from peakplan_client import (
     UnauthorizedError,
     UnavailableError,
 )
+from peakplan_client.batch import batches
 
-from tests.clients.scripted import BODY, FIRST, SECOND, problem
+from tests.clients.scripted import BODY, FIRST, SECOND, Clock, Handler, problem, waits
 
 Plans = Callable[..., list[Planned]]
 
@@ -151,30 +152,6 @@ def test_a_wrong_token_is_told_at_once(plans: Plans) -> None:
         plans(lambda _: problem(401), ["a"])
 
 
-def test_deadlines_are_cut_to_what_is_left(plans: Plans) -> None:
-    seen: list[Any] = []
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        seen.extend(each["deadline_ms"] for each in asked(request))
-        return httpx.Response(200, json={"answers": [plan_of(each) for each in asked(request)]})
-
-    plans(handler, [{"query": "a", "deadline_ms": 300}, {"query": "b"}, {"query": "c", "deadline_ms": "x"}], timeout=6)
-    assert seen[0] == 300
-    assert 3000 < seen[1] <= 4000
-    assert seen[2] == "x"
-
-
-def test_a_batch_is_waited_for_as_long_as_its_most_patient_question(plans: Plans) -> None:
-    waits: list[float] = []
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        waits.append(request.extensions["timeout"]["read"])
-        return httpx.Response(200, json={"answers": [plan_of(each) for each in asked(request)]})
-
-    plans(handler, [{"query": "a", "deadline_ms": 300}, {"query": "b", "deadline_ms": 900}], timeout=60)
-    assert 0.9 < waits[0] < 3, "and not for all the time that the call has"
-
-
 def test_the_real_service_answers_a_batch(planner_url: str) -> None:
     with Client(planner_url) as client:
         found = client.plans(
@@ -183,3 +160,82 @@ def test_the_real_service_answers_a_batch(planner_url: str) -> None:
     assert [type(each) for each in found] == [Answer, InvalidRequestError, Answer]
     assert isinstance(found[0], Answer)
     assert found[0].plan.price.max == 80
+
+
+PLAN = {"answer": BODY}
+
+
+def plans_of(handler: Handler, *questions: Any, **options: Any) -> list[Planned]:
+    with Client(FIRST, transport=httpx.MockTransport(handler)) as client:
+        return client.plans(questions, **options)
+
+
+class Service:
+    """Answers each batch with the next list of answers, the last one for ever."""
+
+    def __init__(self, *answers: list[dict[str, Any]]) -> None:
+        self._answers, self.asked = list(answers), []  # type: ignore[var-annotated]
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answers = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return httpx.Response(200, json={"answers": answers})
+
+    def bodies(self) -> list[list[dict[str, Any]]]:
+        return [json.loads(request.content)["requests"] for request in self.asked]
+
+
+def test_of_each_conversation_what_counts_is_sent_and_what_is_none_goes_as_it_is() -> None:
+    long = [f"{number}" + "x" * 600 for number in range(9)]
+    questions: list[Any] = [{"query": "a", "history": tuple(long)}, {"query": "b", "history": "no list"}]
+    ((first, second),) = batches(questions)
+    assert first["history"] == ["x" * 512] * 8
+    assert second["history"] == "no list"
+    assert isinstance(questions[0]["history"], tuple), "what the caller gave is the caller's"
+
+
+def test_a_question_without_a_deadline_has_ten_seconds_and_the_network_two(clock: Clock) -> None:
+    service = Service([PLAN])
+    plans_of(service, "a")
+    plans_of(service, {"query": "a", "deadline_ms": 9})
+    plans_of(service, {"query": "a", "deadline_ms": "x"}, timeout=7)
+    assert clock.paused == []
+    assert [[each["deadline_ms"] for each in body] for body in service.bodies()] == [[10_000], [9], ["x"]]
+    assert [waits(request) for request in service.asked] == pytest.approx([12.0, 2.009, 7.0])
+
+
+@pytest.mark.parametrize(("milliseconds", "asked"), [(2009, 0), (2010, 1)])
+def test_without_time_for_a_plan_and_the_network_nothing_is_asked(clock: Clock, milliseconds: int, asked: int) -> None:
+    assert clock.now
+    service = Service([PLAN])
+    (found,) = plans_of(service, "a", timeout=(milliseconds + 0.5) / 1000)
+    assert len(service.asked) == asked
+    assert isinstance(found, Answer if asked else UnavailableError)
+    if asked:
+        assert service.bodies()[0][0]["deadline_ms"] == 10
+    else:
+        assert "no time to ask" in str(found)
+
+
+def test_a_question_that_the_service_leaves_out_is_asked_again(clock: Clock) -> None:
+    service = Service([PLAN], [], [PLAN])
+    assert [type(each) for each in plans_of(service, "a", "b")] == [Answer, Answer]
+    assert [[each["query"] for each in body] for body in service.bodies()] == [["a", "b"], ["b"], ["b"]]
+    assert clock.paused == pytest.approx([0.03, 0.06]), "the service asked for no pause"
+
+
+def test_who_leaves_questions_out_for_ever_is_named(clock: Clock) -> None:
+    assert clock.now
+    found, left_out, other = plans_of(Service([PLAN], []), "a", "b", "c", timeout=2.1)
+    assert isinstance(found, Answer)
+    for each in (left_out, other):
+        assert isinstance(each, UnavailableError)
+        assert each.status == 200
+        assert "left 2 questions without an answer" in str(each)
+
+
+def test_an_answer_that_is_none_is_a_fault_of_the_service(clock: Clock) -> None:
+    assert clock.now
+    (found,) = plans_of(Service([{}]), "a", timeout=2.5)
+    assert isinstance(found, UnavailableError)
+    assert (found.status, found.retry_after) == (500, 1.0)

@@ -1,16 +1,23 @@
-"""The client as its user sees it: plans, typed errors, and tries elsewhere and again."""
+"""The client as its user sees it: plans, typed errors, tries again, its time, and bodies that are none."""
 
+import asyncio
+import contextlib
+import gzip
 import json
-import random
 import re
-import time
-from collections.abc import Callable
+import socket
+import threading
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 from peakplan_client import (
     Answer,
+    AsyncClient,
     Client,
     InvalidRequestError,
     RateLimitedError,
@@ -18,9 +25,10 @@ from peakplan_client import (
     UnavailableError,
     UnexpectedAnswerError,
 )
+from peakplan_client.calls import Body
 from pydantic import ValidationError
 
-from tests.clients.scripted import FIRST, OK, SECOND, Fake, problem
+from tests.clients.scripted import BODY, FIRST, OK, SECOND, Clock, Fake, Handler, Pieces, problem, waits
 
 
 def test_a_plan_is_typed_and_may_have_fields_of_tomorrow(ask: Callable[..., Answer]) -> None:
@@ -51,52 +59,6 @@ def test_the_second_endpoint_is_asked_when_the_first_fails(ask: Callable[..., An
 
     assert ask(fake).request_id == "r1"
     assert fake.hosts == ["first", "second"]
-
-
-def test_an_endpoint_that_failed_is_asked_last_for_a_while() -> None:
-    fake = Fake(first=[httpx.ConnectError], second=[OK])
-    with Client([FIRST, SECOND], transport=httpx.MockTransport(fake)) as client:
-        client.plan("red boots")
-        client.plan("red boots")
-
-    assert fake.hosts == ["first", "second", "second"]
-
-
-def test_a_passing_failure_is_tried_again_and_asks_for_less_time(ask: Callable[..., Answer]) -> None:
-    fake = Fake(first=[httpx.ConnectError, problem(500), OK])
-
-    assert ask(fake, endpoints=FIRST, deadline_ms=2000, timeout=1.9).request_id == "r1"
-    deadlines = [json.loads(request.content)["deadline_ms"] for request in fake.asked]
-    assert len(deadlines) == 3
-    assert deadlines == sorted(deadlines, reverse=True)
-    assert deadlines[-1] < 1900
-
-
-def test_retries_end_with_the_call_s_timeout(ask: Callable[..., Answer]) -> None:
-    fake = Fake(first=[httpx.ConnectError], second=[problem(503)])
-    start = time.monotonic()
-
-    with pytest.raises(UnavailableError, match="answered 503"):
-        ask(fake, timeout=0.3)
-
-    assert len(fake.asked) >= 2
-    assert time.monotonic() - start < 30  # it ends; how soon depends on the machine
-
-
-def test_retry_after_is_kept_and_told(ask: Callable[..., Answer]) -> None:
-    fake = Fake(first=[problem(429, {"retry-after": "7"})])
-
-    with pytest.raises(RateLimitedError, match="answered 429: what") as raised:
-        ask(fake, endpoints=FIRST, timeout=0.5)
-
-    assert raised.value.retry_after == 7
-    assert len(fake.asked) == 1  # seven seconds are more than the call has
-
-
-def test_a_short_retry_after_is_waited_for(ask: Callable[..., Answer]) -> None:
-    fake = Fake(first=[problem(503, {"retry-after": "0.05"}), OK])
-
-    assert ask(fake, endpoints=FIRST, timeout=20).request_id == "r1"
 
 
 def test_a_wrong_request_says_which_field_and_is_not_repeated(ask: Callable[..., Answer]) -> None:
@@ -177,40 +139,13 @@ def test_what_is_no_endpoint_is_refused(endpoints: Any) -> None:
         Client(endpoints)
 
 
-def test_a_deadline_that_the_service_does_not_take_is_refused(ask: Callable[..., Answer]) -> None:
-    with pytest.raises(ValueError, match="from 10 to 2000"):
-        ask(Fake(first=[OK]), deadline_ms=5)
-
-
-def scripted(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> list[float]:
-    """Let the client's clock stand at `now`, and return the pauses that it takes, which move the clock."""
-    paused: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        paused.append(seconds)
-        now[0] += seconds
-
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", sleep)
-    monkeypatch.setattr(random, "uniform", lambda low, high: (low + high) / 2)
-    return paused
-
-
-def test_pauses_between_tries_double(monkeypatch: pytest.MonkeyPatch) -> None:
-    paused = scripted(monkeypatch, [100.0])
-    fake = Fake(first=[problem(500)])
-    with Client(FIRST, transport=httpx.MockTransport(fake)) as client, pytest.raises(UnavailableError):
-        client.plan("red boots", timeout=0.5)
-    assert paused == pytest.approx([0.02, 0.04, 0.08, 0.16])
-
-
-def test_an_endpoint_that_answers_again_is_asked_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted(monkeypatch, [100.0])
+def test_an_endpoint_that_answers_again_is_asked_first_again(clock: Clock) -> None:
     fake = Fake(first=[httpx.ConnectError], second=[httpx.ConnectError, OK])
-    with Client([FIRST, SECOND], transport=httpx.MockTransport(fake)) as client:
-        client.plan("red boots")
-        client.plan("red boots")
+    with client(fake, FIRST, SECOND, timeout=20) as asking:
+        asking.plan("red boots")
+        asking.plan("red boots")
 
+    assert clock.paused == pytest.approx([0.03])
     assert fake.hosts == ["first", "second", "first", "second", "second"], "its cool-down ended with its answer"
 
 
@@ -224,3 +159,262 @@ def test_the_real_service_answers_the_client(planner_url: str) -> None:
     assert answer.source in ("model", "fallback", "cache")
     assert raised.value.fields[0].field == "query"
     assert raised.value.request_id
+
+
+def client(fake: Callable[[httpx.Request], httpx.Response], *endpoints: str, **options: Any) -> Client:
+    return Client(endpoints or FIRST, transport=httpx.MockTransport(fake), **options)
+
+
+def test_a_call_asks_for_300_ms_and_waits_a_tenth_of_a_second_more(clock: Clock) -> None:
+    fake = Fake(first=[OK])
+    client(fake).plan("red boots")
+    client(fake).plan("red boots", deadline_ms=2000, timeout=3)
+    assert clock.paused == []
+    assert [json.loads(request.content) for request in fake.asked] == [
+        {"query": "red boots", "deadline_ms": 300},
+        {"query": "red boots", "deadline_ms": 2000},
+    ]
+    assert [waits(request) for request in fake.asked] == pytest.approx([0.4, 2.1])
+
+
+def test_a_call_takes_a_second_at_most_and_never_waits_beyond(clock: Clock) -> None:
+    fake = Fake(first=[problem(500)])
+    with pytest.raises(UnavailableError):
+        client(fake).plan("red boots")
+    assert clock.paused == pytest.approx([0.03, 0.06, 0.12, 0.24, 0.48]), (
+        "a first pause of 20 ms, and half as much again"
+    )
+    assert [json.loads(request.content)["deadline_ms"] for request in fake.asked] == [300, 300, 300, 300, 300, 70]
+    assert [waits(request) for request in fake.asked][-2:] == pytest.approx([0.4, 0.07])
+
+
+@pytest.mark.parametrize(("milliseconds", "asked"), [(9, 0), (10, 1)])
+def test_a_call_that_has_no_time_does_not_ask(clock: Clock, milliseconds: float, asked: int) -> None:
+    assert clock.now
+    fake = Fake(first=[OK])
+    with client(fake, timeout=(milliseconds + 0.5) / 1000) as asking:
+        if asked:
+            asking.plan("red boots")
+        else:
+            with pytest.raises(UnavailableError, match="no time to ask the planner: give the call a longer timeout"):
+                asking.plan("red boots")
+    assert len(fake.asked) == asked
+
+
+@pytest.mark.parametrize(("seconds", "is_late"), [(0.4, False), (0.41, True)])
+def test_an_answer_that_comes_in_drops_has_as_long_as_any(clock: Clock, seconds: float, is_late: bool) -> None:
+    """A tenth of a second more than the deadline, however often something comes."""
+    body = json.dumps(BODY).encode()
+
+    def handler(_: httpx.Request) -> httpx.Response:
+        pieces = Pieces((body[:40], seconds, body[40:]), clock)
+        return httpx.Response(200, headers={"content-type": "application/json"}, stream=pieces)
+
+    with client(handler, timeout=0.42) as asking:
+        if is_late:
+            with pytest.raises(UnavailableError, match=r"too slow \(ReadTimeout: the answer does not end\)"):
+                asking.plan("red boots")
+        else:
+            assert asking.plan("red boots").request_id == "r1"
+
+
+@pytest.mark.parametrize("deadline_ms", [9, 2001])
+def test_a_deadline_that_the_service_does_not_take_is_refused(deadline_ms: int) -> None:
+    with pytest.raises(ValueError, match=f"from 10 to 2000, not {deadline_ms}"):
+        client(Fake(first=[OK])).plan("red boots", deadline_ms=deadline_ms)
+
+
+@pytest.mark.parametrize(("seconds", "host"), [(4.99, "second"), (5, "first")])
+def test_an_endpoint_that_failed_is_asked_first_again_after_five_seconds(
+    clock: Clock, seconds: float, host: str
+) -> None:
+    fake = Fake(first=[httpx.ConnectError, OK], second=[OK])
+    with client(fake, FIRST, SECOND) as asking:
+        asking.plan("red boots")
+        clock.now += seconds
+        asking.plan("red boots")
+    assert fake.hosts == ["first", "second", host]
+
+
+def test_who_asked_to_be_left_alone_is_while_others_are_asked(clock: Clock) -> None:
+    fake = Fake(first=[problem(429, {"retry-after": "0.2"}), OK], second=[problem(500), problem(500), OK])
+    with client(fake, FIRST, SECOND) as asking:
+        assert asking.plan("red boots").request_id == "r1"
+    assert fake.hosts == ["first", "second", "second", "second"], "the first would answer after 0.2 s, and need not"
+    assert clock.paused == pytest.approx([0.03, 0.06])
+
+
+def test_an_answer_that_asks_for_patience_is_waited_for_as_long_as_it_says(clock: Clock) -> None:
+    fake = Fake(first=[problem(503, {"retry-after": "0.5"}), OK])
+    client(fake).plan("red boots")
+    assert clock.paused == pytest.approx([0.5])
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [("7", 7), ("0.5", 0.5), ("Wed, 21 Oct 2026 07:28:00 GMT", None), ("", None)]
+)
+def test_retry_after_is_a_number_of_seconds_or_nothing(clock: Clock, said: str, kept: float | None) -> None:
+    assert clock.now
+    with pytest.raises(RateLimitedError) as raised:
+        client(Fake(first=[problem(429, {"retry-after": said})]), timeout=0.3).plan("red boots")
+    assert raised.value.retry_after == kept
+
+
+@pytest.mark.parametrize("status", [400, 428, 430, 499])
+def test_what_would_be_wrong_again_is_not(clock: Clock, status: int) -> None:
+    fake = Fake(first=[httpx.Response(status, text="no"), OK])
+    with pytest.raises(UnexpectedAnswerError) as raised:
+        client(fake).plan("red boots")
+    assert (raised.value.status, len(fake.asked), clock.paused) == (status, 1, [])
+
+
+class Closing(httpx.MockTransport):
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("token", [None, "secret"])
+def test_a_client_closes_its_connections_and_sends_its_token_with_every_try(is_async: bool, token: str | None) -> None:
+    fake = Fake(first=[problem(500), OK])
+    closing = Closing(fake)
+
+    async def once() -> None:
+        async with AsyncClient(FIRST, transport=closing, token=token, timeout=30) as asking:
+            assert (await asking.plan("red boots")).request_id == "r1"
+            assert closing.closed == 0
+
+    if is_async:
+        asyncio.run(once())
+    else:
+        with Client(FIRST, transport=closing, token=token, timeout=30) as asking:
+            asking.plan("red boots")
+            assert closing.closed == 0
+    assert closing.closed == 1
+    sent = [request.headers.get("authorization") for request in fake.asked]
+    assert sent == [None if token is None else "Bearer secret"] * 2
+    assert all(0 < waits(request) <= 0.4 for request in fake.asked)
+
+
+MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Hostile:
+    """An answer that never ends: these headers, then this part of a body again and again."""
+
+    part: bytes
+    headers: bytes = b""
+    pause: float = 0.0
+
+
+@pytest.fixture
+def hostile(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Serve the answer that the test names."""
+    answer: Hostile = request.param
+    listener = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def send(connection: socket.socket) -> None:
+        with connection:
+            connection.recv(65536)
+            connection.sendall(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                + answer.headers
+                + b"transfer-encoding: chunked\r\n\r\n"
+            )
+            while not stop.wait(answer.pause):
+                connection.sendall(b"%x\r\n%b\r\n" % (len(answer.part), answer.part))
+
+    def serve() -> None:
+        while not stop.is_set():
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=swallow, args=(send, connection), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    stop.set()
+    listener.close()
+
+
+def swallow(function: Callable[[socket.socket], None], connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the client hung up, which is what the test is about
+        function(connection)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
+@pytest.mark.parametrize(
+    ("hostile", "why"),
+    [
+        (Hostile(b"{", pause=0.01), "too slow"),
+        (Hostile(b"{" * 65536), "more than 1048576 bytes"),
+        (Hostile(b"no gzip", headers=b"content-encoding: gzip\r\n"), "DecodingError"),
+        (Hostile(b"{", headers=b"content-encoding: br\r\n"), "not asked for"),
+    ],
+    indirect=["hostile"],
+    ids=["drips", "floods", "is no gzip", "is in another encoding"],
+)
+def test_an_answer_that_never_ends_well_costs_one_timeout(
+    hostile: str, why: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peakplan_client.calls._FIRST_PAUSE_SECONDS", 100)  # no second attempt, cut short by the first
+    seconds = 0.2 if why == "too slow" else 20.0
+    options: Any = {"timeout": seconds, "deadline_ms": min(2000, int(500 * seconds))}
+
+    def ask() -> Answer:
+        if is_async:
+            return asyncio.run(AsyncClient(hostile, **options).plan("red boots"))
+        with Client(hostile, **options) as client:
+            return client.plan("red boots")
+
+    with pytest.raises(UnavailableError, match=why):
+        ask()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_an_answer_is_bounded_once_it_is_unfolded(ask: Callable[..., Answer], encoding: str) -> None:
+    """260 kB of gzip once became 140 MB before anybody looked."""
+    fold = gzip.compress if encoding == "gzip" else zlib.compress
+
+    def answer(body: bytes) -> Handler:
+        headers = {"content-encoding": encoding, "content-type": "application/json"}
+        return lambda _: httpx.Response(200, headers=headers, stream=httpx.ByteStream(fold(body)))
+
+    fair = json.dumps(BODY).encode()
+    assert ask(answer(fair + b" " * (MOST_BYTES - len(fair))), timeout=20).request_id == "r1"
+    with pytest.raises(UnavailableError, match=f"more than {MOST_BYTES} bytes"):
+        ask(answer(fair + b" " * (MOST_BYTES + 1 - len(fair))), endpoints=FIRST, timeout=0.2)
+
+
+@pytest.mark.parametrize("encoding", [None, "identity", " GZip ", "deflate"])
+def test_a_body_has_its_most_bytes_and_not_one_more_in_however_many_parts(encoding: str | None) -> None:
+    fold: dict[str | None, Callable[[bytes], bytes]] = {" GZip ": gzip.compress, "deflate": zlib.compress}
+
+    def read(content: bytes) -> bytes:
+        body = Body(httpx.Headers({"content-encoding": encoding} if encoding else {}), 10)
+        for byte in fold.get(encoding, bytes)(content):
+            body.add(bytes([byte]))
+        return body.whole()
+
+    assert read(b"0123456789") == b"0123456789"
+    with pytest.raises(httpx.ReadError, match="more than 10 bytes"):
+        read(b"0123456789x")
+
+
+def test_few_bytes_that_would_become_many_never_do() -> None:
+    body = Body(httpx.Headers({"content-encoding": "gzip"}), 1000)
+    bomb = gzip.compress(bytes(20_000_000))
+    tracemalloc.start()
+    with pytest.raises(httpx.ReadError):
+        body.add(bomb)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1_000_000

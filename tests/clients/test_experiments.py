@@ -3,46 +3,22 @@
 import json
 import shutil
 import subprocess
-import threading
-import time
-from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 import pytest
 from peakplan_client import Client, EventSender, Trial, UnauthorizedError, assigned, interleave
-from peakplan_client.experiments import BUCKETS, bucket
 from peakplan_client.experiments import __doc__ as algorithm
+from peakplan_client.experiments import bucket
 
 from rehearsal.tools import client_types
 from tests.clients import experiment_vectors
+from tests.clients.scripted import BODY, FIRST, OK, Clock, Fake, problem
 from tests.processes import PATIENCE
 
 VECTORS = experiment_vectors.FILE
 NODE = shutil.which("node", path=client_types.PATH)
-SHOPPERS = [f"browser-{number}" for number in range(2000)]
-
-
-def test_arms_get_their_shares_and_another_experiment_deals_anew() -> None:
-    arms = {"control": 1, "rules": 1, "ours": 2, "nobody": 0}
-    first = [assigned("autumn", arms, shopper) for shopper in SHOPPERS]
-    assert first == [assigned("autumn", arms, shopper) for shopper in SHOPPERS]
-    counts = Counter(first)
-    for arm, share in (("control", 0.25), ("rules", 0.25), ("ours", 0.5)):
-        assert abs(counts[arm] / len(SHOPPERS) - share) < 0.05
-    assert "nobody" not in first
-    again = [assigned("winter", arms, shopper) for shopper in SHOPPERS]
-    assert 0.3 < sum(one == other for one, other in zip(first, again, strict=True)) / len(SHOPPERS) < 0.45
-    with pytest.raises(ValueError, match="shares"):
-        assigned("autumn", {"a": 0}, "x")
-
-
-def test_a_shopper_on_the_edge_of_two_shares_has_the_second_arm() -> None:
-    for shopper in SHOPPERS[:20]:
-        place = bucket("autumn", shopper)
-        for end in (place, place + 1):
-            arms = {"first": end, "second": BUCKETS - end}
-            assert assigned("autumn", arms, shopper) == ("second" if end == place else "first")
 
 
 def test_the_vectors_that_the_typescript_tests_read_are_what_python_finds() -> None:
@@ -96,40 +72,6 @@ def test_two_lists_become_one_and_clicks_tell_whose_products_are_better() -> Non
     assert interleave(["x"], [], length=5, seed="1").products == ["x"]
 
 
-def test_by_chance_neither_list_wins() -> None:
-    same = [str(number) for number in range(10)]
-    other = same[::-1]
-    firsts = Counter(interleave(same, other, length=10, seed=str(number)).teams[0] for number in range(1000))
-    assert 400 < firsts["a"] < 600
-    assert not any(interleave(same, same, length=10, seed="1").teams)
-
-
-class Service:
-    """Answers `POST /outcomes` as it is told to, and remembers what it got."""
-
-    def __init__(self, *answers: int) -> None:
-        self.answers, self.got, self.idle = list(answers), [], threading.Event()  # type: ignore[var-annotated]
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        events: list[dict[str, Any]] = json.loads(request.content)
-        status = self.answers.pop(0) if self.answers else 202
-        if status == 0:
-            raise httpx.ConnectError("down")
-        if status == 202:
-            self.got += events
-        return httpx.Response(status, json={"refused": []})
-
-
-def test_events_arrive_once_they_can_with_the_ids_that_they_had_before() -> None:
-    service = Service(0, 503, 202)
-    with EventSender("http://service", transport=httpx.MockTransport(service)) as sender:
-        assert all(sender.put({"action_name": "click", "query_id": str(number)}) for number in range(100))
-        sender.close(timeout=PATIENCE)
-    assert [event["query_id"] for event in service.got] == [str(number) for number in range(100)]
-    assert len({event["event_id"] for event in service.got}) == 100
-    assert (sender.sent, sender.dropped, sender.refused) == (100, 0, 0)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_events_that_are_too_large_together_go_one_by_one(count: int) -> None:
     sizes: list[int] = []
@@ -146,27 +88,89 @@ def test_events_that_are_too_large_together_go_one_by_one(count: int) -> None:
     assert (sender.sent, sender.refused, sizes.count(1)) == (count, 0, count)
 
 
-def test_the_end_waits_for_what_is_being_sent() -> None:
-    def slow(_: httpx.Request) -> httpx.Response:
-        time.sleep(0.2)
-        return httpx.Response(202)
-
-    with EventSender("http://service", transport=httpx.MockTransport(slow)) as sender:
-        sender.put({"action_name": "click"})
-    assert (sender.sent, sender.dropped) == (1, 0)
+EDGES = {"s840": 0, "s1412": 4999, "s4019": 5000, "s6193": 9999}  # shoppers of the experiment "autumn"
 
 
-def test_what_finds_no_room_is_counted_and_nobody_waits() -> None:
-    gate = threading.Event()
+HALVES = {"control": 1, "ours": 1}
 
-    def hangs(_: httpx.Request) -> httpx.Response:
-        gate.wait(PATIENCE)
-        return httpx.Response(422, text="no such name")
 
-    sender = EventSender("http://service", most_waiting=10, transport=httpx.MockTransport(hangs))
-    taken = [sender.put({"action_name": "click"}) for _ in range(30)]
-    gate.set()
-    sender.close(timeout=PATIENCE)
-    assert taken.count(False) == sender.dropped == 20
-    assert sender.refused == 10
-    assert not sender.put({"action_name": "click"}), "after the end"
+ARMS = {"ours": ["http://own", "http://spare"]}
+
+
+@pytest.mark.parametrize(
+    ("arms", "found"),
+    [
+        (HALVES, ["control", "control", "ours", "ours"]),
+        ({"nobody": 0, "control": 5000, "ours": 5000}, ["control", "control", "ours", "ours"]),
+        ({"a": 4999, "b": 5001}, ["a", "b", "b", "b"]),
+        ({"a": 9999, "b": 1}, ["a", "a", "a", "b"]),
+        ({"a": 1, "b": 9999}, ["a", "b", "b", "b"]),
+        ({"only": 3}, ["only"] * 4),
+    ],
+)
+def test_an_arm_has_its_share_of_the_buckets_to_the_last_one(arms: Mapping[str, int], found: list[str]) -> None:
+    assert {shopper: bucket("autumn", shopper) for shopper in EDGES} == EDGES
+    assert [assigned("autumn", arms, shopper) for shopper in EDGES] == found
+
+
+@pytest.mark.parametrize("arms", [{}, {"a": 0, "b": 0}, {"a": 2, "b": -1}])
+def test_shares_that_are_none_are_refused(arms: Mapping[str, int]) -> None:
+    with pytest.raises(ValueError, match="shares of 0 and more"):
+        assigned("autumn", arms, "s0")
+    with pytest.raises(ValueError, match="shares of 0 and more"):
+        Trial("autumn", arms, {})
+
+
+def test_hosts_of_an_arm_that_has_no_share_are_refused() -> None:
+    with pytest.raises(ValueError, match="no share is given for other, third"):
+        Trial("autumn", HALVES, {"third": ["http://x"], "ours": ["http://y"], "other": ["http://z"]})
+
+
+def ask(fake: Fake, *shoppers: str | None, **options: Any) -> list[str]:
+    trial = Trial("autumn", HALVES, ARMS)
+    with Client(FIRST, transport=httpx.MockTransport(fake), trial=trial, timeout=20) as client:
+        for shopper in shoppers:
+            client.plan("red boots", **options, **({} if shopper is None else {"shopper": shopper}))
+    return fake.hosts
+
+
+def test_a_shopper_is_asked_for_at_the_hosts_of_their_arm() -> None:
+    fake = Fake(first=[OK], own=[OK], spare=[OK])
+    assert ask(fake, "s1412", "s4019", None, "") == ["first", "own", "first", "first"]
+    units = [request.headers.get("x-experiment-unit") for request in fake.asked]
+    assert units == ["s1412", "s4019", None, None]
+
+
+def test_where_these_fail_others_are_asked_and_the_other_arm_s_last(clock: Clock) -> None:
+    fake = Fake(first=[OK], own=[problem(503)], spare=[problem(503)])
+    assert ask(fake, "s4019", "s1412") == ["own", "spare", "first", "first"]
+    assert clock.paused == []
+
+
+def test_batches_go_to_the_hosts_of_no_arm() -> None:
+    many = httpx.Response(200, json={"answers": [{"answer": BODY}]})
+    fake = Fake(first=[many], own=[OK], spare=[OK])
+    with Client(FIRST, transport=httpx.MockTransport(fake), trial=Trial("autumn", HALVES, ARMS)) as client:
+        client.plans(["red boots"])
+    assert fake.hosts == ["first"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "length", "products", "teams"),
+    [
+        (["x", "y"], ["x", "y"], 0, [], ""),
+        (["x", "y"], ["x", "y"], 1, ["x"], "0"),
+        (["x", "y", "a"], ["x", "y"], 3, ["x", "y", "a"], "00a"),
+        (["x"], ["x", "b", "c"], 9, ["x", "b", "c"], "0bb"),
+        (["x", "x", "a"], ["x", "x", "a"], 3, ["x", "a"], "0?"),
+        ([], [], 3, [], ""),
+    ],
+)
+def test_what_both_begin_with_belongs_to_nobody(
+    a: list[str], b: list[str], length: int, products: list[str], teams: str
+) -> None:
+    drafted = interleave(a, b, length=length, seed="1")
+    assert drafted.products == products
+    assert len(drafted.teams) == len(teams)
+    for team, expected in zip(drafted.teams, teams, strict=True):
+        assert team in {"0": [""], "?": ["a", "b"]}.get(expected, [expected])

@@ -1,16 +1,19 @@
-"""Mapping files: values by normalising and synonyms, and errors that name file, key and what to do."""
+"""A catalogue's mapping, operators in a question, and what a shopper refuses as a filter."""
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from peakplan_client import CatalogueMapping, MappingError
+from peakplan_client import CatalogueMapping, MappingError, Plan, translate
 from peakplan_client.mapping import FacetMapping, normal, words
+from peakplan_client.search import Filter, NoneOf, NotInText
+from peakplan_client.searching import searches
 from peakplan_client.shop import MAPPING
 
-from rehearsal.bench.operations import operations
+from rehearsal.bench.machine import operations
 
 EXAMPLE = Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml"
 SMALLEST = "index: products\ntext: {title: 1}\n"
@@ -25,10 +28,6 @@ def load(tmp_path: Path, text: str) -> CatalogueMapping:
 @pytest.mark.parametrize("path", [EXAMPLE, MAPPING])
 def test_the_mappings_that_we_ship_are_right(path: Path) -> None:
     assert CatalogueMapping.load(path).index == "products"
-
-
-def test_a_mapping_may_be_json(tmp_path: Path) -> None:
-    assert load(tmp_path, '{"index": "products", "text": {"title": 1}}').text == {"title": 1}
 
 
 @pytest.mark.parametrize(
@@ -106,10 +105,6 @@ def test_a_longer_name_is_known_by_the_value_within(said: str, values: list[str]
     assert TYPES.within(said) == values
 
 
-def test_an_exclusion_needs_the_whole_name() -> None:
-    assert TYPES.exact("leather boots") == []
-
-
 def test_without_values_a_field_holds_what_is_said() -> None:
     assert FacetMapping(field="brand").exact("  Nike! ") == ["nike"]
     assert FacetMapping().exact("nike") == []
@@ -149,3 +144,113 @@ def test_the_words_of_a_value_cost_their_number(word: str) -> None:
     few, many = (operations(lambda n=n: types.within(" ".join([word] * n))) for n in (500, 1000))  # type: ignore[misc]
     assert few < many < 2.1 * few
     assert many < 1_000_000
+
+
+SHOES = CatalogueMapping.model_validate(
+    {
+        "index": "shop",
+        "text": {"Product Name": 3, "Body (HTML)": 1},
+        "exclude_text": ["Product Name"],
+        "facets": {"brand": {"field": "g:brand", "values": {"Nike": [], "Puma": []}}},
+        "price": {"field": "Price 10%", "currency": "USD", "currency_field": "price currency"},
+    }
+)
+PLAN = Plan.model_validate({"facets": {"brand": ["nike"]}, "queries": ["running shoes nike"]})
+
+
+@pytest.mark.parametrize("question", ["running shoes -nike", "running shoes !nike", "running shoes NOT nike"])
+def test_what_an_operator_refuses_is_excluded_and_not_wanted(question: str) -> None:
+    (found,) = translate(PLAN, SHOES, "opensearch", question).requests
+    query = found["query"]["bool"]
+    assert "nike" not in str(query["must"]).lower()
+    assert [each for each in query["must_not"] if "g:brand" in str(each)]
+
+
+@pytest.mark.parametrize("question", ["t-shirt", "shirt - nike", "under -5 degrees", 'a 24" wide 30" tall nike'])
+def test_a_dash_inside_or_alone_refuses_nothing(question: str) -> None:
+    (found,) = translate(PLAN, SHOES, "opensearch", question).requests
+    assert "must_not" not in str(found)
+
+
+def test_a_quoted_phrase_lifts_what_has_it() -> None:
+    (found,) = translate(Plan(queries=["lamp"]), SHOES, "opensearch", 'lamp "tiffany style"').requests
+    (lifted,) = found["query"]["function_score"]["functions"][1:]
+    assert "tiffany style" in str(lifted["filter"])
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [("din340 5,5", ["din340", "5,5"]), ("size 10½", ["size", "10-1/2"]), ("18-1/4 saw", ["18-1/4", "saw"]),
+     ("and/or a,b", ["and", "or", "a", "b"])],
+)  # fmt: skip
+def test_numbers_stay_whole(said: str, kept: list[str]) -> None:
+    assert words(said) == kept
+
+
+@pytest.mark.parametrize(
+    ("engine", "named"),
+    [("meilisearch", '"Price 10%" <= 50'), ("postgresql", '"Price 10%%" <= %s'), ("sqlite", '"Price 10%" <= ?')],
+)
+def test_a_field_of_any_name_is_quoted(engine: str, named: str) -> None:
+    plan = Plan.model_validate({"price": {"max": 50, "currency": "USD"}, "queries": ["shoes"]})
+    (found,) = translate(plan, SHOES, engine, "shoes").requests  # type: ignore[arg-type]
+    assert named in (found.sql if engine != "meilisearch" else str(found))
+    assert "price currency" in (found.sql if engine != "meilisearch" else str(found))
+
+
+@pytest.mark.parametrize("engine", ["solr", "typesense", "vespa", "algolia"])
+def test_a_field_that_an_engine_cannot_name_is_refused_with_what_to_do(engine: str) -> None:
+    with pytest.raises(MappingError, match="index it under a name of letters"):
+        translate(PLAN, SHOES, engine, "shoes")  # type: ignore[arg-type]
+
+
+def filters(mapping: CatalogueMapping, exclude: Mapping[str, Sequence[str]]) -> tuple[Filter, ...]:
+    (search,) = searches(Plan.model_validate({"queries": ["anything"], "exclude": exclude}), mapping, "").searches
+    return search.filters
+
+
+def test_a_refused_value_is_looked_up_in_every_facet() -> None:
+    wines = CatalogueMapping.model_validate(
+        {
+            "index": "wines",
+            "text": {"name": 1},
+            "exclude_text": ["name"],
+            "facets": {"brand": {"field": "maker"}, "type": {"field": "grape", "values": {"Merlot": ["merlots"]}}},
+        }
+    )
+    assert filters(wines, {"feature": ["merlot", "oak"], "brand": ["Muga"]}) == (
+        NoneOf("grape", ("Merlot",)),
+        NotInText(("name",), "merlot"),
+        NotInText(("name",), "oak"),
+        NoneOf("maker", ("muga",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("exclude", "refused"),
+    [
+        ({"type": ["balls"]}, (NotInText(("name",), "balls"),)),  # of which the shop has some among pet toys
+        ({"type": ["pet toys"]}, (NoneOf("kind", ("pet toys",)),)),
+        (
+            {"material": ["glass"]},  # of which crystal is one
+            (NoneOf("kind", ("glasses",)), NotInText(("name",), "glass"), NotInText(("name",), "crystal")),
+        ),
+        ({"color": ["scarlet"]}, (NoneOf("color", ("red",)),)),
+    ],
+)
+def test_what_a_shopper_refuses_is_no_more_and_no_less_than_that(
+    exclude: dict[str, list[str]], refused: tuple[Filter, ...]
+) -> None:
+    kinds = {"pet toys": ["ball", "chew bone"], "glasses": ["sunglasses"]}
+    shop = CatalogueMapping.model_validate(
+        {
+            "index": "p",
+            "text": {"name": 1},
+            "exclude_text": ["name"],
+            "facets": {
+                "type": {"field": "kind", "values": kinds},
+                "color": {"field": "color", "values": {"red": ["scarlet"]}},
+            },
+        }
+    )
+    assert filters(shop, exclude) == refused

@@ -16,7 +16,7 @@ import pytest
 from peakplan_client import CatalogueMapping, Plan, translate
 from pydantic import TypeAdapter
 
-from tests.clients.test_engine_words import HOSTILE
+from tests.clients.test_engines import HOSTILE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
 MAPPING = CatalogueMapping.load(Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml")

@@ -1,9 +1,10 @@
-"""The rule of every translation: price, rating, offers and exclusions filter; facets boost; own words always match."""
+"""What a plan searches for, what it lifts, filters and wishes, and a later page of it."""
 
 import json
 import re
+import sqlite3
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -12,15 +13,29 @@ from peakplan_client.mapping import FacetMapping, words
 from peakplan_client.search import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches
 from peakplan_client.searching import searches
 from peakplan_client.shop import MAPPING as SHOP
+from peakplan_client.shop import Shop
+from peakplan_client.translating import Engine
+from peakplan_client.wishes import Wishes
 from pydantic import ValidationError
 
-from rehearsal.bench.operations import operations
+from rehearsal.bench.machine import operations
 
 MAPPING = CatalogueMapping.load(Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml")
 
 
 def found(question: str = "", mapping: CatalogueMapping = MAPPING, **plan: Any) -> Searches:
     return searches(Plan.model_validate({"queries": ["red boots"], **plan}), mapping, question)
+
+
+def titled(**more: Any) -> CatalogueMapping:
+    """Return a mapping of titles, and what a test is about."""
+    return CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, **more})
+
+
+def named(said: str, mapping: CatalogueMapping, **plan: Any) -> Search:
+    """Return the search for one thing that the shopper names."""
+    (search,) = found(said, mapping, queries=[said], **{"facets": {"type": [said]}, **plan}).searches
+    return search
 
 
 def only(question: str = "", **plan: Any) -> Search:
@@ -33,12 +48,6 @@ def test_the_shopper_s_own_words_are_always_among_the_texts() -> None:
 
     assert [text.words for text in texts] == ["red boots", "boots", "red boots under 80"]
     assert texts[0].weight > texts[1].weight
-
-
-def test_the_same_words_are_searched_once_with_all_their_weight() -> None:
-    (text,) = only("Red  boots").texts
-
-    assert text.weight == pytest.approx(1.5)
 
 
 def test_the_catalogue_s_own_names_may_match_where_shoppers_use_others() -> None:
@@ -179,7 +188,7 @@ def test_a_question_of_signs_alone_is_no_search() -> None:
 
 
 def test_a_plan_costs_its_size() -> None:
-    """Whoever may call a shop's search may send any plan."""
+    """A caller of a shop's search may send a plan of any size: its cost grows linearly."""
     mapping = CatalogueMapping.load(SHOP)
 
     def cost(size: int) -> int:
@@ -197,12 +206,8 @@ def test_a_plan_costs_its_size() -> None:
 
 def test_what_no_value_is_called_lifts_nothing_and_still_matches() -> None:
     """A place is no kind of this shop: a product that has the word is not what is wanted for that."""
-    facets = {"type": {"field": "kind", "values": {"Chair": ["seat"]}}, "color": {"boost": 0.4}}
-    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets})
-    plan = Plan.model_validate(
-        {"queries": ["red place to sit"], "facets": {"type": ["place to sit"], "color": ["red"]}}
-    )
-    (search,) = searches(plan, mapping, "red place to sit").searches
+    mapping = titled(facets={"type": {"field": "kind", "values": {"Chair": ["seat"]}}, "color": {"boost": 0.4}})
+    search = named("red place to sit", mapping, facets={"type": ["place to sit"], "color": ["red"]})
 
     assert [(boost.field, boost.values) for boost in search.boosts] == [(None, ("red",))]
     assert "place" in search.texts[0].words
@@ -211,13 +216,10 @@ def test_what_no_value_is_called_lifts_nothing_and_still_matches() -> None:
 def test_other_things_of_a_kind_are_no_names_of_the_thing() -> None:
     """A lamp is of the kind "Lighting", and so is a candle; a headset is what this shop calls headphones."""
     values = {"Lighting": ["lamp", "candle"], "Headphones": ["headset"]}
-    facets = {"type": {"field": "kind", "values": values}}
-    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets})
+    mapping = titled(facets={"type": {"field": "kind", "values": values}})
 
     def called(said: str) -> tuple[str, ...]:
-        plan = Plan.model_validate({"queries": [said], "facets": {"type": [said]}})
-        (search,) = searches(plan, mapping, said).searches
-        return next(each.values for each in search.kinds if each.field is None)
+        return next(each.values for each in named(said, mapping).kinds if each.field is None)
 
     assert called("desk lamp") == ("lamp",)
     assert called("wireless headphones") == ("headphones", "headset")
@@ -225,28 +227,22 @@ def test_other_things_of_a_kind_are_no_names_of_the_thing() -> None:
 
 def test_where_a_field_sorts_a_category_s_own_name_is_enough_for_what_is_in_it() -> None:
     """Earrings may be called "Ruby Crown" and be the dearest; without an order, what is called so comes first."""
-    facets = {"type": {"field": "kind", "values": {"Earrings": []}}}
-    sort = {"price_desc": {"field": "price", "order": "desc"}}
-    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets, "sort": sort})
+    facets, sort = {"type": {"field": "kind", "values": {"Earrings": []}}}, {"field": "price", "order": "desc"}
+    mapping = titled(facets=facets, sort={"price_desc": sort})
 
     def fields(said: str, order: str) -> list[str | None]:
-        plan = Plan.model_validate({"queries": [said], "facets": {"type": [said]}, "sort": order})
-        (search,) = searches(plan, mapping, said).searches
-        return [each.field for each in search.kinds]
+        return [each.field for each in named(said, mapping, sort=order).kinds]
 
     assert fields("gold earrings", "price_desc") == ["kind"]
     assert fields("gold earrings", "relevance") == ["kind", None]
     assert fields("earrings stand", "price_desc")[-1] is None  # which is only called so
 
 
-@pytest.mark.parametrize(("said", "wanted"), [("bouquet of roses", ["Bouquet"]), ("box of chocolates", ["Chocolates"])])
-def test_what_a_thing_is_of_is_not_the_thing_unless_the_shop_has_no_other(said: str, wanted: list[str]) -> None:
-    facets = {"type": {"field": "kind", "values": {"Bouquet": [], "Chocolates": []}}}
-    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets})
-    plan = Plan.model_validate({"queries": [said], "facets": {"type": [said]}})
-    (search,) = searches(plan, mapping, said).searches
-    assert [list(each.values) for each in search.kinds if each.field == "kind"] == [wanted]
-    assert [list(each.values) for each in search.kinds if each.field is None] == [[wanted[0].lower()]]
+@pytest.mark.parametrize(("said", "wanted"), [("bouquet of roses", "Bouquet"), ("box of chocolates", "Chocolates")])
+def test_what_a_thing_is_of_is_not_the_thing_unless_the_shop_has_no_other(said: str, wanted: str) -> None:
+    search = named(said, titled(facets={"type": {"field": "kind", "values": {"Bouquet": [], "Chocolates": []}}}))
+    assert [each.values for each in search.kinds if each.field == "kind"] == [(wanted,)]
+    assert [each.values for each in search.kinds if each.field is None] == [(wanted.lower(),)]
 
 
 def test_a_kind_filters_only_where_the_mapping_says_so() -> None:
@@ -254,22 +250,10 @@ def test_a_kind_filters_only_where_the_mapping_says_so() -> None:
     for wanted, said, filters in (
         (True, "boots", (AnyOf("kind", ("Boots",)),)), (False, "boots", ()), (True, "tent", ()),
     ):  # fmt: skip
-        facets = {"type": {"field": "kind", "values": {"Boots": []}, "filter": wanted}}
-        mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets})
-        plan = Plan.model_validate({"queries": [said], "facets": {"type": [said]}})
-        assert searches(plan, mapping, said).searches[0].filters == filters
+        mapping = titled(facets={"type": {"field": "kind", "values": {"Boots": []}, "filter": wanted}})
+        assert named(said, mapping).filters == filters
     with pytest.raises(ValueError, match="names no `values`"):
-        CatalogueMapping.model_validate(
-            {"index": "p", "text": {"t": 1}, "facets": {"brand": {"field": "b", "filter": True}}}
-        )
-
-
-def test_what_a_thing_is_stands_in_the_texts_of_more_than_half_the_greatest_weight() -> None:
-    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"name": 6, "style": 4, "more": 3, "story": 2.5}})
-    (search,) = found(mapping=mapping, facets={"type": ["boots"]}).searches
-    (wanted,) = search.wanted
-
-    assert wanted.fields == ("name", "style")
+        titled(facets={"brand": {"field": "b", "filter": True}})
 
 
 KINDS = {"kinds": [{"id": "a", "name": "Kettles"}, {"id": "b", "name": "Gone"}, {"id": "c", "name": "Mugs"}]}
@@ -332,3 +316,160 @@ def test_the_typescript_client_has_the_same_words_for_materials_and_colours() ->
     source = Path("clients/typescript/src/words.ts").read_text(encoding="utf-8")
     told = [(broad, json.loads(narrow)) for broad, narrow in re.findall(r"^    (\w+): (\[.*\]),$", source, re.M)]
     assert told == [*words["materials"].items(), *words["colors"].items()]
+
+
+WISHED = CatalogueMapping.model_validate(
+    {
+        "index": "products",
+        "text": {"name": 4, "description": 1},
+        "exclude_text": ["name", "description"],
+        "facets": {
+            "type": {"field": "style", "values": {"boot": ["wellies"], "bag": ["handbag"], "camping": ["tent"]}},
+            "brand": {"field": "brand"},
+            "color": {},
+        },
+        "price": {"field": "price", "currency": "USD", "rates": {"EUR": 1.1}},
+        "rating": {"field": "stars", "best": 10},
+        "offers": {"in_stock": {"field": "stock", "min": 1}, "on_sale": {"field": "sale", "values": [True]}},
+    }
+)
+BOOTS = {
+    "name": "Red Leather Boots",
+    "description": "Fine.",
+    "style": "boot",
+    "brand": "Acme",
+    "price": 88.0,
+    "stars": 9,
+}
+
+
+def judged(plan: dict[str, Any], product: dict[str, Any]) -> dict[str, list[str]]:
+    found = Wishes(Plan.model_validate(plan | {"queries": ["x"]}), WISHED).judge(product)
+    return {
+        name: [wish.says for wish in wishes]
+        for name, wishes in (("met", found.met), ("unmet", found.unmet), ("unknown", found.unknown))
+        if wishes
+    }
+
+
+@pytest.mark.parametrize(
+    ("plan", "product", "expected"),
+    [
+        ({"facets": {"type": ["boots"]}}, {}, {"met": ["boots"]}),
+        ({"facets": {"type": ["wellies"]}}, {}, {"unknown": ["wellies"]}),
+        ({"facets": {"type": ["tent"]}}, {}, {"unmet": ["tent"]}),
+        ({"facets": {"type": ["leather boots"]}}, {}, {"met": ["leather boots"]}),
+        ({"facets": {"type": ["hiking boots"]}}, {}, {"unknown": ["hiking boots"]}),
+        ({"facets": {"type": ["kettle"]}}, {}, {"unmet": ["kettle"]}),
+        ({"facets": {"color": ["red"]}}, {}, {"met": ["color: red"]}),
+        ({"facets": {"color": ["blue"]}}, {}, {"unmet": ["color: blue"]}),
+        ({"facets": {"color": ["blue"]}}, {"name": "Boots"}, {"unknown": ["color: blue"]}),
+        ({"facets": {"brand": ["acme"]}}, {}, {"met": ["brand: acme"]}),
+        ({"facets": {"brand": ["other"]}}, {}, {"unmet": ["brand: other"]}),
+        ({"facets": {"brand": ["other"]}}, {"brand": None}, {"unknown": ["brand: other"]}),
+        ({"price": {"max": 90, "currency": "USD"}}, {}, {"met": ["up to 90 USD"]}),
+        ({"price": {"min": 20, "max": 80}}, {}, {"unmet": ["20 to 80"]}),
+        ({"price": {"max": 80, "currency": "EUR"}}, {}, {"met": ["up to 80 EUR"]}),
+        ({"price": {"min": 90, "currency": "JPY"}}, {}, {"unknown": ["from 90 JPY"]}),
+        ({"price": {"max": 90}}, {"price": None}, {"unknown": ["up to 90"]}),
+        ({"rating": {"min": 4.5}}, {}, {"met": ["rated 4.5 of 5 or better"]}),
+        ({"rating": {"min": 4.6}}, {}, {"unmet": ["rated 4.6 of 5 or better"]}),
+        ({"rating": {"min": 4.6}}, {"stars": None}, {"unknown": ["rated 4.6 of 5 or better"]}),
+        ({"exclude": {"material": ["leather"]}}, {}, {"unmet": ["not leather"]}),
+        ({"exclude": {"material": ["suede"]}}, {}, {"unknown": ["not suede"]}),
+        ({"exclude": {"material": ["leather"]}}, {"name": "Canvas Boots"}, {"met": ["not leather"]}),
+        ({"exclude": {"brand": ["Acme"]}}, {}, {"unmet": ["not Acme"]}),
+        ({"exclude": {"brand": ["Other"]}}, {}, {"met": ["not Other"]}),
+        ({"offers": ["in_stock"]}, {"stock": 3}, {"met": ["in stock"]}),
+        ({"offers": ["in_stock"]}, {"stock": 0}, {"unmet": ["in stock"]}),
+        ({"offers": ["on_sale"]}, {"sale": False}, {"unmet": ["on sale"]}),
+        ({"offers": ["free_shipping"]}, {}, {"unknown": ["free shipping"]}),
+    ],
+)
+def test_a_wish_is_met_or_not_or_nobody_knows(
+    plan: dict[str, Any], product: dict[str, Any], expected: dict[str, list[str]]
+) -> None:
+    assert judged(plan, BOOTS | product) == expected
+
+
+def test_of_several_things_a_product_is_judged_as_the_one_that_it_is() -> None:
+    plan = {
+        "parts": [
+            {"facets": {"type": ["tent"]}, "queries": ["tent"], "price": {"max": 10}},
+            {"facets": {"type": ["boots"]}, "queries": ["boots"], "exclude": {"material": ["leather"]}},
+        ],
+        "offers": ["in_stock"],
+    }
+    assert judged(plan, BOOTS | {"stock": 1}) == {"met": ["in stock", "boots"], "unmet": ["not leather"]}
+    tent = {"name": "Dear tent", "style": "camping", "price": 99}
+    assert judged(plan, tent) == {"met": ["tent"], "unmet": ["up to 10"], "unknown": ["in stock"]}
+
+
+SAMPLE = CatalogueMapping.load(SHOP)
+RED_BOOTS = Plan.model_validate({"facets": {"type": ["boots"]}, "queries": ["red boots"]})
+
+
+def asked(engine: Any, plan: Plan = RED_BOOTS, **page: Any) -> tuple[Any, tuple[str, ...]]:
+    made = translate(plan, SAMPLE, engine, "red boots", **page)
+    return made.requests[0], made.notes
+
+
+@pytest.mark.parametrize("engine", get_args(Engine))
+def test_without_them_a_request_is_as_it_was(engine: Engine) -> None:
+    assert asked(engine, offset=0, counts=(), group=None) == asked(engine)
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        ("opensearch", {"from": 20, "aggs": {"brand": {"terms": {"field": "brand"}}}, "collapse": {"field": "parent"}}),
+        (
+            "solr",
+            {
+                "offset": 20,
+                "facet": {"brand": {"type": "terms", "field": "brand"}},
+                "filter": ["{!collapse field=parent}"],
+            },
+        ),
+        ("algolia", {"offset": 20, "length": 10, "facets": ["brand"], "distinct": True}),
+        ("vespa", {"offset": 20, "collapsefield": "parent"}),
+        (
+            "meilisearch",
+            {"federation": {"limit": 10, "offset": 20, "facetsByIndex": {"products": ["brand"]}, "distinct": "parent"}},
+        ),
+    ],
+)
+def test_an_engine_is_asked_in_its_own_words(engine: Engine, expected: dict[str, Any]) -> None:
+    plain, _ = asked(engine)
+    request, _ = asked(engine, offset=20, counts=["brand"], group="parent")
+    assert request.items() >= expected.items()
+    kept = {name: value for name, value in plain.items() if name not in {*expected, "yql"}}
+    assert request.items() >= kept.items(), "what was asked stays"
+    if engine == "vespa":
+        assert request["yql"] == plain["yql"] + " | all(all(group(brand) each(output(count()))))"
+
+
+@pytest.mark.parametrize("engine", ["typesense", "sqlite", "postgresql"])
+def test_what_an_engine_has_not_is_noted(engine: Engine) -> None:
+    assert any("neither facets are counted" in note for note in asked(engine, counts=["brand"])[1])
+    assert any(
+        "several lists" in note
+        for note in asked("meilisearch", RED_BOOTS.model_copy(update={"sort": "price_asc"}), offset=1)[1]
+    )
+
+
+def test_the_second_page_of_a_table_begins_where_the_first_ends(tmp_path: Any) -> None:
+    Shop.open(tmp_path)
+    (database,) = tmp_path.glob("*.sqlite")
+    pages = {}
+    with sqlite3.connect(database) as connection:
+        for limit, offset in ((10, 0), (5, 0), (5, 5)):
+            statement, _ = asked("sqlite", limit=limit, offset=offset)
+            pages[limit, offset] = connection.execute(statement.sql, statement.parameters).fetchall()
+    assert pages[5, 0] + pages[5, 5] == pages[10, 0]
+    assert len(pages[10, 0]) == 10
+
+
+def test_a_field_is_a_name_and_nothing_else() -> None:
+    with pytest.raises(ValueError, match="plain names"):
+        asked("vespa", counts=["brand) each(output(count()"])

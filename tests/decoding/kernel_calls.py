@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.decoding.kernel_widths import LAYER_WEIGHTS
 from service.decoding.llama import rotary_table
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.native.build import REPLAY_PROGRAM
 from service.decoding.native.library import PREBUILT, Shape
+from service.decoding.native_llama import LAYER_WEIGHTS
 from service.decoding.tree import ancestor_mask
 
 QEMU = "qemu-aarch64-static"

@@ -7,18 +7,20 @@ from hypothesis import strategies as st
 
 from service.decoding.constraint import GrammarError
 from service.decoding.generation import RunningGeneration, step
-from service.decoding.interruption import ForwardStoppedError
-from service.decoding.llama import ForwardInput, Llama
+from service.decoding.llama import ForwardInput, ForwardStoppedError, Llama
 from service.decoding.medusa import MedusaProposer
-from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
-from service.decoding.proposer import NO_PROPOSER, Proposer
+from service.decoding.proposer import NO_PROPOSER, PredictionProposer, Proposer
 from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree, TokenTree
-from tests.decoding.decode import FREE, DeadEnd, check_statistics, decode_greedy
 from tests.decoding.tiny import (
     CONFIG,
+    FREE,
+    DeadEnd,
+    certain,
+    check_statistics,
     choices,
     compile_grammar,
+    decode_greedy,
     grammars,
     prompts,
     random_heads,
@@ -29,7 +31,7 @@ from tests.decoding.tiny import (
 
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 HEADS = 3
-DRAFT = PrefillDraft.from_sequences([[3, 1], [5], [9, 10]])
+PREDICTED = certain([3, 1, 5, 9, 10])
 Request = tuple[str, list[int], list[list[int]] | None, int]
 
 
@@ -45,7 +47,7 @@ def begin(seed: int, request: Request) -> RunningGeneration:
     target = LlamaTarget(model, model.new_cache(len(prompt) + max_tokens + 20), random_heads(seed, HEADS))
     proposer: Proposer = NO_PROPOSER
     if chosen is not None:
-        proposer = PrefillProposer(DRAFT, MedusaProposer(target, MedusaTree.from_choices(chosen, HEADS)))
+        proposer = PredictionProposer(PREDICTED, MedusaProposer(target, MedusaTree.from_choices(chosen, HEADS)))
     return RunningGeneration(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
 
 

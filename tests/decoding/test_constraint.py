@@ -1,25 +1,12 @@
 import json
-from collections import Counter
-from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llguidance import LLMatcher
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError, accept_forced
-from tests.decoding.decode import DeadEnd
 from tests.decoding.tiny import ALPHABET, EOS, compile_grammar, encode, grammars, ids, tokenizer
-
-
-def test_a_forced_string_comes_in_its_canonical_tokens() -> None:
-    constraint = compile_grammar('start: " abcd ef" (" a" | " c")')
-
-    assert constraint.forced() == encode(" abcd ef")
-    constraint.accept(constraint.forced())
-    assert constraint.forced() == []
 
 
 def test_words_that_are_written_as_a_special_token_are_spelt() -> None:
@@ -62,39 +49,6 @@ def test_a_token_that_could_go_on_is_held_back_at_the_boundary() -> None:
     assert {*ids("ab"), *ids("abc")} <= {*constraint.legal().tolist()}
     constraint.accept(ids("abc"))
     assert constraint.finished()
-
-
-def test_the_only_legal_token_is_forced() -> None:
-    constraint = compile_grammar('start: "a" "d"?')
-
-    assert constraint.legal().tolist() == ids("a")
-    assert constraint.forced() == ids("a")
-
-
-class Hidden(DeadEnd):
-    """A grammar whose one token only a look at the vocabulary reveals: of the strings of llguidance few are so."""
-
-    def __init__(self) -> None:
-        self.left = [7]
-
-    def forced(self, *, look: bool = True) -> list[int]:
-        return list(self.left) if look else []
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        del self.left[: len(tokens)]
-
-
-def test_what_only_a_look_at_the_vocabulary_reveals_is_accepted_unless_told_otherwise() -> None:
-    assert accept_forced(Hidden(), 9, look=False) == []
-    assert accept_forced(Hidden(), 9) == [7]
-
-
-def test_a_grammar_looks_for_what_is_forced_unless_told_not_to() -> None:
-    """There is no capital letter in the vocabulary, which only a scan of it shows."""
-    constraint = compile_grammar('start: "a"i "d"')
-
-    assert constraint.forced(look=False) == []
-    assert constraint.forced() == ids("a")
 
 
 def test_bad_grammars_and_illegal_tokens_are_refused() -> None:
@@ -158,29 +112,6 @@ def describe(constraint: GrammarConstraint) -> tuple[list[int], list[int], bool]
     return constraint.forced(), constraint.legal().tolist(), constraint.finished()
 
 
-@given(grammars(), st.data())
-@settings(max_examples=80, deadline=None)
-def test_rollback_restores_every_position(grammar: str, data: st.DataObject) -> None:
-    constraint = compile_grammar(grammar)
-    seen = [describe(constraint)]
-    taken = 0
-    while not constraint.finished() and taken < 12:
-        legal = constraint.legal()
-        assert legal.size
-        assert (np.diff(legal) > 0).all()
-        assert legal[-1] < tokenizer().get_vocab_size()
-        constraint.accept([int(data.draw(st.sampled_from(legal.tolist())))])
-        seen.append(describe(constraint))
-        taken += 1
-
-    back = data.draw(st.integers(0, taken))
-    constraint.rollback(back)
-
-    assert describe(constraint) == seen[taken - back]
-    constraint.rollback(taken - back)
-    assert describe(constraint) == seen[0]
-
-
 @given(grammars(), st.lists(st.integers(-3, 9), max_size=30))
 @settings(max_examples=80, deadline=None)
 def test_after_any_turns_a_position_is_what_it_is_for_who_came_straight(grammar: str, turns: list[int]) -> None:
@@ -214,41 +145,6 @@ def test_one_token_is_allowed_where_it_is_among_the_legal_ones(grammar: str, dat
         chosen = [data.draw(st.sampled_from(legal))]
         asked.accept(chosen)
         constraint.accept(chosen)
-
-
-class Counting:
-    """A matcher that counts what it is asked."""
-
-    def __init__(self, matcher: LLMatcher) -> None:
-        self._matcher = matcher
-        self.asked = Counter[str]()
-
-    def __getattr__(self, name: str) -> object:
-        self.asked[name] += 1
-        return getattr(self._matcher, name)
-
-
-def test_what_was_found_out_at_a_position_is_not_found_out_again() -> None:
-    """The proposers and verification come to the same positions, and a look at one costs more than a step."""
-    constraint = compile_grammar("start: /[a-g ]{2,40}/")
-    matcher = Counting(constraint._matcher)
-    constraint._matcher = matcher  # type: ignore[assignment]
-    there = ids("a")
-
-    def look() -> None:
-        constraint.accept(there)
-        assert constraint.allows(there[0])
-        assert not constraint.forced()
-        assert constraint.legal().size > 1
-        assert not constraint.finished()
-        constraint.rollback(1)
-
-    look()
-    first = matcher.asked.copy()
-    look()
-
-    assert first["unsafe_compute_mask_ptr"] == first["compute_ff_tokens"] == first["consume_tokens"] == 1
-    assert matcher.asked == first
 
 
 @given(grammars(), st.data())

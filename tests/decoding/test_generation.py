@@ -1,4 +1,6 @@
-import json
+"""Decoding with any tree, heads and grammar has greedy's tokens, and a trace shows all of them."""
+
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,31 +12,37 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.constraint import GrammarError
-from service.decoding.heads import MedusaHeads
+from service.decoding.generation import verify
 from service.decoding.kv_cache import KVCache
-from service.decoding.lm_head import LmHead
+from service.decoding.linear import LmHead
+from service.decoding.llama import NEVER, Interruption
+from service.decoding.medusa import MedusaHeads
 from service.decoding.statistics import Generation
-from service.decoding.target import LlamaTarget
-from service.decoding.tree import MedusaTree
-from tests.decoding.decode import FREE, DeadEnd, check_statistics, decode_greedy, decode_medusa, numbers
+from service.decoding.tree import MedusaTree, TokenTree
 from tests.decoding.tiny import (
     CONFIG,
+    FREE,
     UNTIED,
+    DeadEnd,
+    check_statistics,
     choices,
     compile_grammar,
+    decode_greedy,
+    decode_medusa,
     encode,
     forward_all,
     grammars,
     ids,
+    numbers,
+    pending,
     prompts,
     random_heads,
     random_model,
     reference_greedy,
+    traced_tokens,
 )
 
 CHAIN = [[0], [0, 0], [0, 0, 0]]
-WIDE = [[rank] for rank in range(12)]
-DEEP = [[0] * depth for depth in range(1, 7)]
 
 
 @st.composite
@@ -55,45 +63,21 @@ def test_medusa_is_greedy_whatever_the_tree_the_heads_and_the_grammar(
     expected, decisions = reference_greedy(model, prompt, compile_grammar(grammar), max_tokens)
 
     greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    slow = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=max_tokens, fast_forward=False)
     medusa = decode_medusa(
         model, random_heads(seed, num_heads), tree, prompt, compile_grammar(grammar), max_tokens=max_tokens
     )
 
     assert greedy.tokens == expected
-    assert medusa.tokens == expected
-    assert greedy.statistics.decisions == medusa.statistics.decisions == decisions
+    assert medusa.tokens == slow.tokens == expected
+    assert greedy.statistics.decisions == medusa.statistics.decisions == slow.statistics.decisions == decisions
     assert greedy.statistics.forwards == decisions
     assert medusa.statistics.forwards <= decisions
+    assert slow.statistics.forwards == len(slow.tokens)
     assert greedy.stop_reason == medusa.stop_reason
     assert greedy.probabilities == pytest.approx(medusa.probabilities, abs=1e-3)
-    check_statistics(greedy)
-    check_statistics(medusa)
-
-
-@given(grammars(), prompts(), st.integers(0, 7))
-@settings(max_examples=80, deadline=None)
-def test_fast_forward_saves_forwards_and_changes_nothing(grammar: str, prompt: list[int], seed: int) -> None:
-    model = random_model(seed)
-
-    fast = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=30)
-    slow = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=30, fast_forward=False)
-
-    assert slow.tokens == fast.tokens
-    assert slow.statistics.forwards == len(slow.tokens)
-    assert slow.statistics.decisions == fast.statistics.decisions
-    check_statistics(slow)
-
-
-@pytest.mark.parametrize("chosen", [[], CHAIN, WIDE, DEEP], ids=["empty", "chain", "wide", "deep"])
-def test_an_open_grammar_decodes_alike_with_any_tree(chosen: list[list[int]]) -> None:
-    model, heads = random_model(5), random_heads(5, 6)
-    expected, _ = reference_greedy(model, [3, 4], compile_grammar(FREE), 40)
-
-    medusa = decode_medusa(
-        model, heads, MedusaTree.from_choices(chosen, 6), [3, 4], compile_grammar(FREE), max_tokens=40
-    )
-
-    assert medusa.tokens == expected
+    for each in (greedy, medusa, slow):
+        check_statistics(each)
 
 
 class Oracle(MedusaHeads):
@@ -155,11 +139,13 @@ def test_perfect_heads_are_never_rejected(grammar: str, prompt: list[int], num_h
     assert "rejected" not in statuses
 
 
-def test_a_forced_plan_costs_no_forward() -> None:
-    generation = decode_greedy(random_model(0), [1, 2], compile_grammar('start: " abcd ef"'), max_tokens=9)
+@pytest.mark.parametrize("compiling", [False, True])
+def test_a_forced_plan_costs_no_forward_but_the_one_beside_which_its_grammar_is_compiled(compiling: bool) -> None:
+    grammar = compile_grammar('start: " abcd ef"')
+    generation = decode_greedy(random_model(0), [1, 2], pending(grammar) if compiling else grammar, max_tokens=9)
 
     assert generation.tokens == encode(" abcd ef")
-    assert generation.statistics.forwards == generation.statistics.decisions == 0
+    assert (generation.statistics.forwards, generation.statistics.decisions) == (int(compiling), 0)
     assert generation.statistics.forced_tokens == len(generation.tokens)
     assert generation.stop_reason == "finished"
 
@@ -188,20 +174,6 @@ def test_a_run_before_the_first_decision_uses_up_head_positions() -> None:
 
     assert blind.statistics.forwards == blind.statistics.decisions == 3
     assert seeing.statistics.forwards == 2
-
-
-@given(st.integers(0, 6), st.sampled_from([[], CHAIN, WIDE]))
-@settings(max_examples=20, deadline=None)
-def test_max_tokens_cuts_the_same_sequence(max_tokens: int, chosen: list[list[int]]) -> None:
-    model, heads, tree = random_model(6), random_heads(6, 3), MedusaTree.from_choices(chosen, 3)
-    grammar = 'start: "a" ("b" | "c") " ef ef" /[a-g]{20}/'
-    whole, _ = reference_greedy(model, [2], compile_grammar(grammar), 40)
-
-    generation = decode_medusa(model, heads, tree, [2], compile_grammar(grammar), max_tokens=max_tokens)
-
-    assert generation.tokens == whole[:max_tokens]
-    assert generation.stop_reason == "length"
-    check_statistics(generation)
 
 
 def test_finishing_with_the_last_allowed_token_is_finishing() -> None:
@@ -237,49 +209,14 @@ def test_a_cache_is_used_again_without_a_trace() -> None:
         assert reused.tokens == alone.tokens
 
 
-def test_afterwards_the_cache_holds_what_was_read_of_the_result() -> None:
-    model, heads, tree = random_model(3), random_heads(3, 6), MedusaTree.from_choices(WIDE + DEEP[1:], 6)
-    cache = model.new_cache(120)
-
-    generation = decode_medusa(model, heads, tree, [4, 4], compile_grammar(FREE), max_tokens=40, cache=cache)
-
-    read = [4, 4, *generation.tokens][: cache.length]
-    fresh = model.new_cache(len(read))
-    forward_all(model, read)
-    model.forward(*_chain(read), fresh)
-    np.testing.assert_allclose(cache.data[:, :, :, : cache.length], fresh.data, rtol=1e-4, atol=1e-4)
-
-
-def _chain(tokens: list[int]) -> tuple[Tensor, Tensor]:
-    return Tensor(tokens).long(), Tensor(range(len(tokens))).long()
-
-
 def test_a_tight_cache_drafts_less_and_decodes_the_same() -> None:
-    model, heads, tree = random_model(3), random_heads(3, 3), MedusaTree.from_choices(WIDE, 3)
+    model, heads, tree = random_model(3), random_heads(3, 3), MedusaTree.from_choices([[rank] for rank in range(12)], 3)
     expected = decode_greedy(model, [1, 2], compile_grammar(FREE), max_tokens=30).tokens
 
     for spare in (0, 1, 5):
         cache = model.new_cache(2 + 30 + spare)
         generation = decode_medusa(model, heads, tree, [1, 2], compile_grammar(FREE), max_tokens=30, cache=cache)
         assert generation.tokens == expected
-
-
-@given(cases(), st.integers(1, 6))
-@settings(max_examples=60, deadline=None)
-def test_drafts_cut_anywhere_decode_the_same(
-    case: tuple[int, list[list[int]], str, list[int], int], most_nodes: int
-) -> None:
-    num_heads, chosen, grammar, prompt, seed = case
-    model, heads, tree = random_model(seed), random_heads(seed, num_heads), MedusaTree.from_choices(chosen, num_heads)
-    expected, decisions = reference_greedy(model, prompt, compile_grammar(grammar), 30)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LlamaTarget, "most_drafted_nodes", most_nodes)
-        medusa = decode_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=30)
-
-    assert medusa.tokens == expected
-    assert medusa.statistics.decisions == decisions
-    check_statistics(medusa)
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -298,15 +235,6 @@ def test_a_dead_end_is_an_error_not_a_loop() -> None:
         decode_greedy(random_model(0), ids("a"), DeadEnd(), max_tokens=4)
 
 
-def test_canonical_tokens_come_out_where_strings_are_forced() -> None:
-    """Check that forced text between decisions has the tokens of encoding the whole text."""
-    for text in (" abcd ef abcd", "gg abcd", " ab ab"):
-        grammar = f'start: ("e" | "f") {json.dumps(text)} " " ("d" | "f")'
-        model, heads, tree = random_model(7), random_heads(7, 3), MedusaTree.from_choices(CHAIN, 3)
-        generation = decode_medusa(model, heads, tree, [1], compile_grammar(grammar), max_tokens=30)
-        assert generation.tokens[1:-1][: len(encode(text))] == encode(text)
-
-
 def test_a_token_s_probability_is_the_model_s_among_the_legal_ones() -> None:
     model, prompt, grammar = random_model(3), [5, 6, 7], 'start: "ab" ("c" | "d" | "e") " fg" ("a" | "b")'
     generation = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=20)
@@ -314,8 +242,87 @@ def test_a_token_s_probability_is_the_model_s_among_the_legal_ones() -> None:
     constraint, expected = compile_grammar(grammar), []
     for at, token in enumerate(generation.tokens):
         legal = constraint.legal()
-        logits = model.logits(forward_all(model, prompt + generation.tokens[:at])[-1:])[0][torch.from_numpy(legal)]
+        logits = model.lm_head.logits(forward_all(model, prompt + generation.tokens[:at])[-1:])[0][
+            torch.from_numpy(legal)
+        ]
         expected.append(float(logits.softmax(-1)[int(np.flatnonzero(legal == token)[0])]))
         constraint.accept([token])
     assert generation.probabilities == pytest.approx(expected, abs=1e-4)
     assert sum(probability < 1 for probability in generation.probabilities) == generation.statistics.decisions
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize(("deadline", "late"), [(None, False), (100.5, False), (100.0, True), (99.0, True)])
+def test_who_asked_or_the_deadline_ends_a_generation(
+    monkeypatch: pytest.MonkeyPatch, cancelled: bool, deadline: float | None, late: bool
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    assert Interruption(lambda: cancelled, deadline)() is (cancelled or late)
+    assert not NEVER()
+
+
+GRAMMAR = 'start: " abcd" ("e" | "f") " ef" /[a-d]{9}/'
+CHOSEN = [[0], [1], [0, 0], [0, 1], [1, 0]]
+
+
+def traced(grammar: str, prompt: list[int], seed: int) -> Generation:
+    tree = MedusaTree.from_choices(CHOSEN, 3)
+    return decode_medusa(
+        random_model(seed), random_heads(seed, 3), tree, prompt, compile_grammar(grammar), max_tokens=30, trace=numbers
+    )
+
+
+@given(grammars(), prompts(), st.integers(0, 7))
+@settings(max_examples=80, deadline=None)
+def test_steps_tell_the_whole_generation(grammar: str, prompt: list[int], seed: int) -> None:
+    generation = traced(grammar, prompt, seed)
+
+    if generation.steps:
+        assert traced_tokens(generation) == generation.tokens
+    assert [len(step.emitted) for step in generation.steps] == generation.statistics.accepted_per_step
+    read: list[int] = []
+    for each in generation.steps:
+        kept = [int(node.token_text) for node in each.nodes if node.status != "rejected"]
+        read += kept
+        assert read == generation.tokens[: len(read)]
+        for index, node in enumerate(each.nodes):
+            assert -1 <= node.parent < index
+            assert node.depth == (each.nodes[node.parent].depth + 1 if node.parent >= 0 else 0)
+            if node.status != "rejected" and node.parent >= 0:
+                assert each.nodes[node.parent].status != "rejected"
+        assert each.milliseconds > 0
+
+
+def test_the_first_step_shows_what_rode_along_with_the_prompt() -> None:
+    first, second, *_ = traced(GRAMMAR, [1, 2, 3], seed=1).steps
+
+    assert [(int(node.token_text), node.parent, node.depth, node.status) for node in first.nodes] == [
+        (token, index - 1, index, "forced") for index, token in enumerate(encode(" abcd"))
+    ]
+    chosen, *forced = [int(text) for text in first.emitted][len(encode(" abcd")) :]
+    assert chosen in ids("e", "f")
+    assert [node.status for node in second.nodes[: 1 + len(forced)]] == ["sampled", *["forced"] * len(forced)]
+    assert {node.status for node in second.nodes[1 + len(forced) :]} <= {"accepted", "rejected", "forced"}
+
+
+class Favourite:
+    """Scores that prefer some tokens, whatever the row."""
+
+    def __init__(self, *words: str) -> None:
+        self._logits = np.zeros(CONFIG.vocab_size, dtype=np.float32)
+        self._logits[ids(*words)] = 1
+
+    def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        del row
+        return self._logits[token_ids]
+
+
+def test_where_a_forced_run_is_cut_no_choice_is_due() -> None:
+    """The loop emits what is forced next by itself: told as the model's choice, a trace would show it as sampled."""
+    tree, constraint = TokenTree([3]), compile_grammar('start: " abcd ef" ("a" | "c")')
+    cut = tree.add(tree.root, encode(" abcd ef")[0])
+
+    verdict = verify(tree, Favourite("a"), constraint, fast_forward=True)
+
+    assert (verdict.path, verdict.sampled, verdict.decisions) == ([cut], None, 0)
+    assert constraint.forced() == encode(" abcd ef")[1:]

@@ -1,109 +1,25 @@
-from dataclasses import asdict, replace
+"""The forward in torch's operators, the forwards of every architecture beside transformers' own, and their cache."""
+
+import ctypes
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig as TransformersConfig
-from transformers import LlamaForCausalLM
 
-from service.decoding.interruption import ForwardStoppedError, Interruption
+from service.decoding.kv_cache import KVCache
 from service.decoding.linear import has_packed_kernels, linear
-from service.decoding.llama import Llama
+from service.decoding.llama import ForwardStoppedError, Interruption, Llama
 from service.decoding.llama_config import LlamaConfig
+from service.decoding.native_llama import NativeLlama
 from service.decoding.tree import ancestor_mask, path_to
-from tests.decoding.tiny import CONFIG, UNTIED, forward_all, random_model, random_weights
+from tests.bases import ARCHITECTURES, random_base
+from tests.decoding.tiny import CONFIG, forward_all, random_model, random_weights
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 AS_WIDE_AS_OURS = replace(CONFIG, hidden_size=576, intermediate_size=1536, num_heads=9, num_kv_heads=3, head_dim=64)
-
-
-def hugging_face_config(config: LlamaConfig) -> dict[str, Any]:
-    renamed = {
-        "num_layers": "num_hidden_layers",
-        "num_heads": "num_attention_heads",
-        "num_kv_heads": "num_key_value_heads",
-    }
-    return {renamed.get(name, name): value for name, value in asdict(config).items()}
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        CONFIG,
-        UNTIED,
-        replace(CONFIG, num_kv_heads=4),
-        replace(CONFIG, num_kv_heads=1),
-        replace(CONFIG, head_dim=16, num_layers=3, rope_theta=50.0),
-    ],
-    ids=["tied", "untied", "no-grouping", "one-kv-head", "wide-heads"],
-)
-def test_agrees_with_transformers(config: LlamaConfig) -> None:
-    weights = random_weights(config, seed=1)
-    reference = LlamaForCausalLM(TransformersConfig(**hugging_face_config(config)))
-    missing, unexpected = reference.load_state_dict(weights, strict=False)
-    assert not unexpected
-    assert missing in ([], ["lm_head.weight"])
-    model = Llama(config, weights, torch.float32)
-
-    with torch.inference_mode():
-        expected = reference(torch.tensor([TOKENS])).logits[0]
-
-    torch.testing.assert_close(model.logits(forward_all(model, TOKENS)), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_reads_the_config_that_transformers_writes() -> None:
-    written = TransformersConfig(**hugging_face_config(CONFIG)).to_dict()
-
-    assert LlamaConfig.from_dict(written) == CONFIG
-
-
-def test_config_defaults_follow_llama() -> None:
-    minimal = hugging_face_config(CONFIG)
-    for optional in ("num_key_value_heads", "head_dim", "rope_theta", "tie_word_embeddings"):
-        del minimal[optional]
-
-    assert LlamaConfig.from_dict(minimal) == replace(UNTIED, num_kv_heads=4, rope_theta=10_000.0)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"hidden_act": "gelu"}, "activation 'gelu'"),
-        ({"mlp_bias": True}, "mlp_bias"),
-    ],
-)
-def test_refuses_what_it_does_not_compute(change: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        LlamaConfig.from_dict({**hugging_face_config(CONFIG), **change})
-
-
-def test_bfloat16_stays_near_float32() -> None:
-    exact = random_model(2)
-    rounded = random_model(2, dtype=torch.bfloat16)
-
-    hidden, expected = forward_all(rounded, TOKENS), forward_all(exact, TOKENS)
-
-    assert hidden.dtype is torch.bfloat16
-    assert torch.nn.functional.cosine_similarity(hidden.float(), expected).min() > 0.99
-
-
-@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5), seed=st.integers(0, 3))
-@settings(max_examples=40, deadline=None)
-def test_reading_in_pieces_equals_reading_at_once(sizes: list[int], seed: int) -> None:
-    model = random_model(seed)
-    tokens = [(7 * index + seed) % CONFIG.vocab_size for index in range(sum(sizes))]
-    cache = model.new_cache(len(tokens))
-    pieces = []
-    for size in sizes:
-        start = cache.length
-        pieces.append(
-            model.forward(torch.tensor(tokens[start : start + size]), torch.arange(start, start + size), cache)
-        )
-        cache.keep(range(size))
-
-    torch.testing.assert_close(torch.cat(pieces), forward_all(model, tokens), rtol=1e-4, atol=1e-4)
 
 
 @st.composite
@@ -178,16 +94,6 @@ def products_ignore_company(dtype: torch.dtype) -> bool:
     )
 
 
-def test_rows_of_padding_leave_no_trace() -> None:
-    model = random_model(0)
-    cache = model.new_cache(6)
-
-    hidden = model.forward(torch.tensor([3]), torch.tensor([0]), cache)
-
-    assert hidden.shape == (1, CONFIG.hidden_size)
-    assert cache.data[:, :, :, 1:].count_nonzero() == 0
-
-
 def test_a_full_cache_is_refused() -> None:
     model = random_model(0)
     cache = model.new_cache(20)
@@ -207,9 +113,124 @@ def test_a_forward_stops_between_layers() -> None:
     assert [bool(layer.any()) for layer in cache.data] == [True] + [False] * (CONFIG.num_layers - 1)
 
 
-def test_missing_weights_are_named() -> None:
-    weights = random_weights(CONFIG, seed=0)
-    del weights["model.layers.1.mlp.up_proj.weight"]
+def test_places_in_the_cache_that_do_not_ascend_or_fit_are_refused() -> None:
+    cache = KVCache(torch.zeros(1, 2, 1, 8, 4))
+    for offsets in ([1, 0], [2, 2], [-1]):
+        with pytest.raises(ValueError, match="do not ascend from 0"):
+            cache.keep(offsets)
+    for offsets in ([8], [0, 1, 8]):
+        with pytest.raises(ValueError, match="offset 8 after 0 positions overflows a cache of 8"):
+            cache.keep(offsets)
+    assert cache.length == 0
 
-    with pytest.raises(KeyError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
-        Llama(CONFIG, weights, torch.float32)
+
+MANY = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4]
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def architecture(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def ours(model: Any) -> tuple[LlamaConfig, dict[str, torch.Tensor]]:
+    return LlamaConfig.from_dict(model.config.to_dict()), dict(model.state_dict())
+
+
+def test_torch_s_forward_is_transformers_own(architecture: str) -> None:
+    reference = random_base(architecture)
+    config, weights = ours(reference)
+    with torch.inference_mode():
+        expected = reference(torch.tensor([MANY])).logits[0]
+
+    model = Llama(config, weights, torch.float32)
+
+    torch.testing.assert_close(model.lm_head.logits(forward_all(model, MANY)), expected, rtol=2e-4, atol=2e-4)
+
+
+def test_the_int8_kernels_are_as_near_to_it_as_they_are_for_llama(architecture: str, library: ctypes.CDLL) -> None:
+    config, weights = ours(random_base(architecture))
+    exact = forward_all(Llama(config, weights, torch.float32), MANY)
+
+    computed = forward_all(NativeLlama(config, weights, library), MANY)
+
+    assert computed.shape == exact.shape
+    assert (computed - exact).norm() / exact.norm() < 0.05
+
+
+def test_a_node_of_a_tree_has_the_bits_of_its_path(architecture: str, library: ctypes.CDLL) -> None:
+    config, weights = ours(random_base(architecture))
+    model = NativeLlama(config, weights, library)
+    cache = model.new_cache(20)
+    model.forward(torch.tensor(MANY[:9]), torch.arange(9), cache)
+    cache.keep(range(9))
+    tree = torch.tensor([7, 8, 9, 10, 11])
+    read = model.forward(tree, torch.tensor([9, 10, 10, 11, 11]), cache, ancestor_mask([-1, 0, 0, 1, 2]))
+
+    alone = forward_all(model, [*MANY[:9], 7, 9, 11])
+
+    assert torch.equal(read[4], alone[-1])
+    torch.testing.assert_close(
+        model.lm_head.logits(alone, torch.arange(5)), model.lm_head.logits(alone)[:, :5], atol=1, rtol=1
+    )
+
+
+OLD = {
+    "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 8, "num_attention_heads": 4, "vocab_size": 9,
+    "rms_norm_eps": 1e-5, "max_position_embeddings": 32_768, "hidden_act": "silu", "num_key_value_heads": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ({"rope_theta": 1e6}, {"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}),
+        (
+            {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            {"rope_parameters": {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}},
+        ),
+        (
+            {"rope_theta": 1e6, "layer_types": ["full_attention"] * 8},
+            {"rope_parameters": {"full_attention": {"rope_theta": 1e6, "rope_type": "default"}}},
+        ),
+        ({}, {"rope_parameters": {"rope_theta": 10_000.0, "rope_type": "default"}}),
+    ],
+)
+def test_transformers_4_and_5_write_the_same_thing_in_two_forms(older: dict[str, Any], newer: dict[str, Any]) -> None:
+    described = LlamaConfig.from_dict({**OLD, **older})
+
+    assert described == LlamaConfig.from_dict({**OLD, **newer})
+    assert described == LlamaConfig.from_dict({**OLD, **described.rope_fields()}), "and what we write is read alike"
+
+
+def test_what_a_config_leaves_out_is_its_type_s_default() -> None:
+    bare = {name: value for name, value in OLD.items() if name != "num_key_value_heads"}
+
+    smollm3 = LlamaConfig.from_dict({**bare, "model_type": "smollm3"})
+    assert (smollm3.rope_theta, smollm3.tie_word_embeddings, smollm3.unrotated_layers) == (2e6, True, (3, 7))
+    mistral = LlamaConfig.from_dict({**OLD, "model_type": "mistral"})
+    assert mistral.sliding_window == 4096
+    assert LlamaConfig.from_dict({**OLD, "model_type": "mistral", "sliding_window": None}).sliding_window is None
+    assert LlamaConfig.from_dict({**OLD, "model_type": "qwen2", "num_key_value_heads": None}).num_kv_heads == 4
+    qwen = {**OLD, "model_type": "qwen2", "sliding_window": 4096}
+    assert LlamaConfig.from_dict(qwen).sliding_window is None
+    assert LlamaConfig.from_dict({**qwen, "use_sliding_window": True}).sliding_window == 4096
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"model_type": "gemma2"}, "model_type 'gemma2' is not served; llama, mistral, qwen2, qwen3 and smollm3 are"),
+        ({"hidden_act": "gelu"}, "activation 'gelu'"),
+        ({"mlp_bias": True}, "mlp_bias"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rotary embedding of type 'yarn'"),
+        ({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6}}, "contradict each other"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
+        ({"layer_types": ["linear_attention"] * 8}, "layers of type 'linear_attention'"),
+        ({"num_key_value_heads": 3}, "4 attention heads cannot share 3"),
+    ],
+)
+def test_what_is_computed_otherwise_is_refused_by_name(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        LlamaConfig.from_dict({**OLD, **changes})

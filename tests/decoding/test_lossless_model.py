@@ -1,4 +1,4 @@
-"""The shipped model: with any tree and heads, speculative decoding gives greedy decoding's tokens.
+"""The shipped model: with its reader's predictions, any tree and any heads, decoding gives greedy decoding's tokens.
 
 This holds exactly in float32, and in int8 with our own kernels. In bfloat16 exactly too where the CPU's kernels sum a
 row alike whatever is read with it (see `service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose
@@ -15,20 +15,22 @@ import torch
 
 from rehearsal.bench.questions import dev_questions, has_dev_data
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
-from service.decoding.heads import MedusaHeads
 from service.decoding.llama import Llama
+from service.decoding.medusa import MedusaHeads
 from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.decoding.native_llama import NativeLlama
 from service.decoding.statistics import Generation
 from service.decoding.target import CausalLM
 from service.decoding.tree import MedusaTree
+from service.engines.text_model import tokens_of_words
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.reader.reading import Reader
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from service.weights.model_folder import LoadedModel, load_model
-from tests.decoding.decode import decode_greedy, decode_medusa
+from tests.decoding.tiny import decode_greedy, decode_medusa
 
 QUESTIONS_IN_ALL = 500
 CHUNK = 100
@@ -37,12 +39,12 @@ ROUNDED_QUESTIONS = 150  # in bfloat16, which is served only where int8 is not a
 MOST_THREADS = 2
 MOST_DIFFERENT = 0.02  # of the questions, in bfloat16; each of them a near tie
 
-chunks = pytest.mark.parametrize("start", range(0, QUESTIONS_IN_ALL, CHUNK))
 # The proof that `make test` makes, of what is served: the first questions in int8 with the shipped heads.
-first_at_once = pytest.mark.parametrize(
-    "start",
-    [pytest.param(start, marks=[pytest.mark.slow] if start else []) for start in range(0, QUESTIONS_IN_ALL, CHUNK)],
-)
+CASES = [
+    pytest.param(name, start, marks=[] if (name, start) == ("native", 0) else [pytest.mark.slow])
+    for name in ("native", "exact")
+    for start in range(0, QUESTIONS_IN_ALL, CHUNK)
+]
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ class Subject:
     questions: list[Question]
     model: CausalLM
     greedy: dict[int, Generation]
+
+    @cached_property
+    def reader(self) -> Reader:
+        return Reader.load(Settings().model_dir)
 
     @cached_property
     def shipped_tree(self) -> MedusaTree:
@@ -80,6 +86,7 @@ class Subject:
         return self.greedy[index]
 
     def medusa_answer(self, index: int, heads: MedusaHeads, tree: MedusaTree) -> Generation:
+        reading = self.reader.read(self.questions[index], shipped_vocabulary())
         return decode_medusa(
             self.model,
             heads,
@@ -87,7 +94,7 @@ class Subject:
             self.prompt(index),
             self.constraint(index),
             max_tokens=self.loaded.max_tokens,
-            prefill_draft=self.loaded.prefill_draft,
+            predicted=tokens_of_words(reading.words, self.loaded.tokenizer),
         )
 
 
@@ -124,7 +131,7 @@ def rounded(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Ques
 @pytest.fixture(scope="session")
 def native(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subject:
     try:
-        library = load_kernels(Settings().cache_dir).functions
+        library = load_kernels().functions
     except NativeUnavailableError as error:
         pytest.skip(f"the int8 kernels cannot run here: {error}")
     return Subject(loaded, compiler, questions, NativeLlama(loaded.config, loaded.weights, library), {})
@@ -153,51 +160,35 @@ def random_tree(seed: int, num_heads: int) -> MedusaTree:
     return MedusaTree.from_choices([list(path) for path in closed], num_heads)
 
 
-@pytest.mark.slow
-@chunks
-def test_float32_is_exact_with_the_shipped_heads(exact: Subject, start: int) -> None:
-    assert_exact(exact, range(start, start + CHUNK))
-
-
-@first_at_once
-def test_int8_is_exact_with_the_shipped_heads(native: Subject, start: int) -> None:
-    assert_exact(native, range(start, start + CHUNK))
-
-
-def assert_exact(subject: Subject, indices: range) -> None:
-    for index in indices:
+@pytest.mark.parametrize(("name", "start"), CASES)
+def test_it_is_exact_with_the_shipped_heads(name: str, start: int, request: pytest.FixtureRequest) -> None:
+    subject, forwards = request.getfixturevalue(name), set[int]()
+    for index in range(start, start + CHUNK):
         medusa = subject.medusa_answer(index, subject.shipped_heads, subject.shipped_tree)
         assert medusa.tokens == subject.greedy_answer(index).tokens, subject.questions[index].text
         assert medusa.statistics.decisions == subject.greedy_answer(index).statistics.decisions
+        forwards.add(medusa.statistics.forwards)
+    assert 1 in forwards, "the reader foretells some plans whole"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_int8_is_exact_with_random_heads_and_trees(native: Subject, seed: int) -> None:
-    assert_exact_in_random_trees(native, seed, CHUNK)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_float32_is_exact_with_random_heads_and_trees(exact: Subject, seed: int) -> None:
-    assert_exact_in_random_trees(exact, seed, QUESTIONS_A_RANDOM_TREE)
-
-
-def assert_exact_in_random_trees(subject: Subject, seed: int, count: int) -> None:
-    num_heads = seed + 1
-    heads = random_heads(subject.loaded, seed, num_heads)
-    for index in range(seed * count, (seed + 1) * count):
-        medusa = subject.medusa_answer(index, heads, random_tree(index, num_heads))
+@pytest.mark.parametrize("num_heads", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("name", "count", "heads_are_shipped"),
+    [
+        ("native", CHUNK, False),
+        ("exact", QUESTIONS_A_RANDOM_TREE, False),
+        ("exact", QUESTIONS_A_RANDOM_TREE // 2, True),
+    ],
+)
+def test_it_is_exact_with_random_trees(
+    name: str, count: int, heads_are_shipped: bool, num_heads: int, request: pytest.FixtureRequest
+) -> None:
+    subject = request.getfixturevalue(name)
+    heads = subject.shipped_heads if heads_are_shipped else random_heads(subject.loaded, num_heads - 1, num_heads)
+    for index in range((num_heads - 1) * count, num_heads * count):
+        medusa = subject.medusa_answer(index, heads, random_tree(index, heads.num_heads))
         assert medusa.tokens == subject.greedy_answer(index).tokens, subject.questions[index].text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
-def test_float32_is_exact_with_the_shipped_heads_in_random_trees(exact: Subject, seed: int) -> None:
-    for index in range(100 + seed * QUESTIONS_A_RANDOM_TREE, 100 + (seed + 1) * QUESTIONS_A_RANDOM_TREE):
-        tree = random_tree(index, exact.shipped_heads.num_heads)
-        medusa = exact.medusa_answer(index, exact.shipped_heads, tree)
-        assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
 
 
 @pytest.mark.slow
@@ -229,7 +220,7 @@ def first_difference(subject: Subject, index: int, one: list[int], other: list[i
     hidden = model.forward(torch.tensor(read), torch.arange(len(read)), model.new_cache(len(read)))[-1:]
     constraint = subject.constraint(index)
     constraint.accept(one[:position])
-    logits = model.logits(hidden, torch.from_numpy(constraint.legal()))[0]
+    logits = model.lm_head.logits(hidden, torch.from_numpy(constraint.legal()))[0]
     first, second = logits.topk(2).values.tolist()
     assert {one[position], other[position]} == {int(constraint.legal()[place]) for place in logits.topk(2).indices}
     return first - second, 2 * torch.finfo(torch.bfloat16).eps * max(abs(first), abs(second))

@@ -1,17 +1,24 @@
-"""Tests of the kernels' source: prebuilt for this processor and checked, or compiled from changed sources."""
+"""Tests of the kernels' libraries: prebuilt for this processor, and checked."""
 
 import json
 import logging
 import shutil
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service.decoding.native import build, library
-from service.decoding.native.library import MANIFEST, PREBUILT, NativeUnavailableError, load_kernels, sources_hash
-from service.decoding.native.targets import TARGETS, instructions, targets_here
+from service.decoding.native.library import (
+    MANIFEST,
+    PREBUILT,
+    TARGETS,
+    NativeUnavailableError,
+    instructions,
+    load_kernels,
+    sources_hash,
+    targets_here,
+)
 
 HERE = targets_here()
 needs_kernels = pytest.mark.skipif(not HERE, reason="this processor runs none of the prebuilt kernels")
@@ -29,18 +36,6 @@ def prebuilt(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def changed_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return sources changed as by a developer, without a compiler until a test names one."""
-    folder = tmp_path / "sources"
-    shutil.copytree(library.SOURCES, folder, ignore=shutil.ignore_patterns("prebuilt", "__pycache__"))
-    with (folder / "lanes.h").open("a", encoding="utf-8") as file:
-        file.write("// changed\n")
-    monkeypatch.setattr(library, "SOURCES", folder)
-    monkeypatch.delenv("CXX", raising=False)
-    return folder
-
-
 def cpu(folder: Path, flags: frozenset[str]) -> Path:
     file = folder / "cpuinfo"
     file.write_text(f"processor\t: 0\nflags\t\t: {' '.join(sorted(flags))}\n", encoding="ascii")
@@ -53,7 +48,7 @@ def manifest_of(folder: Path) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def test_what_is_committed_was_built_from_these_sources_with_the_pinned_compiler() -> None:
-    """Check the committed libraries; if it fails, run `make kernels` and commit the result."""
+    """Check the committed libraries; if it fails, run `peakplan tools kernels` and commit the result."""
     manifest = manifest_of(PREBUILT)
     (pinned,) = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["dependency-groups"]["kernels"]
     assert manifest["sources"] == sources_hash()
@@ -66,15 +61,10 @@ def test_what_is_committed_was_built_from_these_sources_with_the_pinned_compiler
 
 
 @needs_kernels
-def test_the_best_for_this_processor_needs_no_compiler_and_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CXX", raising=False)
-    kernels = load_kernels(tmp_path / "cache")
+def test_the_best_for_this_processor_is_chosen() -> None:
+    kernels = load_kernels()
     assert (kernels.name, kernels.path) == (HERE[0].kernel, PREBUILT / HERE[0].file_name)
     assert kernels.functions.peakplan_target().decode() == kernels.name
-    assert not (tmp_path / "cache").exists()
 
 
 @linux_x86
@@ -85,31 +75,25 @@ def test_the_best_for_this_processor_needs_no_compiler_and_writes_nothing(
 def test_a_processor_that_lacks_one_of_its_instructions_never_gets_it(
     tmp_path: Path, without: str, best: set[str]
 ) -> None:
-    kernels = load_kernels(tmp_path, cpu_info=cpu(tmp_path, instructions() - {without}))
+    kernels = load_kernels(cpu_info=cpu(tmp_path, instructions() - {without}))
     assert kernels.name in best
-
-
-@needs_kernels
-@pytest.mark.parametrize("target", HERE, ids=lambda target: target.kernel)
-def test_each_can_be_forced(tmp_path: Path, target: library.Target) -> None:
-    assert load_kernels(tmp_path, target.kernel).functions.peakplan_target().decode() == target.kernel
 
 
 @linux_x86
 def test_one_that_this_processor_cannot_run_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
     poor = cpu(tmp_path, instructions() - {"avx512_vnni"})
     with pytest.raises(NativeUnavailableError, match="cannot run the avx512vnni kernels: it lacks avx512_vnni"):
-        load_kernels(tmp_path, "avx512vnni", cpu_info=poor)
+        load_kernels("avx512vnni", cpu_info=poor)
     with pytest.raises(NativeUnavailableError, match="cannot run the neon kernels: they are made for another kind"):
-        load_kernels(tmp_path, "neon")
+        load_kernels("neon")
     with pytest.raises(NativeUnavailableError, match="no AVX2"):
-        load_kernels(tmp_path, cpu_info=cpu(tmp_path, frozenset({"fpu", "sse4_2"})))
+        load_kernels(cpu_info=cpu(tmp_path, frozenset({"fpu", "sse4_2"})))
 
 
 @needs_two
 @pytest.mark.parametrize("how", ["corrupted", "of another processor", "no library", "missing"])
 def test_a_wrong_library_is_refused_by_name_and_the_next_best_serves(
-    prebuilt: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+    prebuilt: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     spoilt = prebuilt / HERE[0].file_name
     content = spoilt.read_bytes()
@@ -125,38 +109,20 @@ def test_a_wrong_library_is_refused_by_name_and_the_next_best_serves(
         (prebuilt / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
 
     with caplog.at_level(logging.WARNING):
-        kernels = load_kernels(tmp_path / "cache", prebuilt=prebuilt)
+        kernels = load_kernels(prebuilt=prebuilt)
 
     assert kernels.name == HERE[1].kernel
     (record,) = caplog.records
     assert spoilt.name in record.getMessage()
-    with pytest.raises(NativeUnavailableError, match=spoilt.name):  # whoever wants it, gets no other
-        load_kernels(tmp_path / "cache", HERE[0].kernel, prebuilt=prebuilt)
+    with pytest.raises(NativeUnavailableError, match=spoilt.name):  # asked for by name, no other is loaded
+        load_kernels(HERE[0].kernel, prebuilt=prebuilt)
 
 
-@needs_kernels
-@pytest.mark.usefixtures("changed_sources")
-def test_changed_sources_are_compiled_by_a_local_compiler(tmp_path: Path) -> None:
-    if shutil.which("c++") is None:
-        pytest.skip("no C++ compiler is installed: apt-get install g++")
-    kernels = load_kernels(tmp_path / "cache")
-    assert kernels.path.parent == tmp_path / "cache" / "native"
-    assert kernels.functions.peakplan_target().decode() == HERE[0].kernel
-
-    spoilt = tmp_path / "spoilt" / "native" / kernels.path.name
-    spoilt.parent.mkdir(parents=True)
-    spoilt.write_bytes(b"not a library")
-    with pytest.raises(NativeUnavailableError, match="delete it"):
-        load_kernels(tmp_path / "spoilt")
-
-
-@needs_kernels
-@pytest.mark.usefixtures("changed_sources")
-def test_a_missing_or_failing_compiler_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "false")
-    with pytest.raises(NativeUnavailableError, match="cannot compile"):
-        load_kernels(tmp_path)
-    monkeypatch.delenv("CXX")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NativeUnavailableError, match="make kernels"):
-        load_kernels(tmp_path)
+def test_changed_sources_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "sources"
+    shutil.copytree(library.SOURCES, folder, ignore=shutil.ignore_patterns("prebuilt", "__pycache__"))
+    with (folder / "lanes.h").open("a", encoding="utf-8") as file:
+        file.write("// changed\n")
+    monkeypatch.setattr(library, "SOURCES", folder)
+    with pytest.raises(NativeUnavailableError, match="peakplan tools kernels"):
+        load_kernels()

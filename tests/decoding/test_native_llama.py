@@ -1,11 +1,14 @@
-"""Tests of the int8 forward: close to float32, bit-equal however rows are read, and clear where it cannot run."""
+"""The forward in int8 kernels: near the model in float32, and a node's bits depend on its path alone."""
 
 import contextlib
 import ctypes
+import os
 import socket
+import sys
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,13 +18,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from service.decoding.interruption import NEVER, ForwardStoppedError, Interruption
-from service.decoding.llama import ForwardInput, Llama, rotary_table
+from service.decoding.llama import NEVER, ForwardInput, ForwardStoppedError, Interruption, Llama, rotary_table
 from service.decoding.llama_config import LlamaConfig
-from service.decoding.native_llama import NativeLlama
+from service.decoding.native_llama import NativeLinear, NativeLlama
 from service.decoding.tree import MedusaTree, ancestor_mask
-from tests.decoding.decode import NARROW, decode_greedy, decode_medusa
-from tests.decoding.tiny import compile_grammar, encode, forward_all, random_heads, random_weights
+from tests.decoding.tiny import (
+    NARROW,
+    compile_grammar,
+    decode_greedy,
+    decode_medusa,
+    encode,
+    forward_all,
+    random_heads,
+    random_weights,
+)
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 
@@ -137,7 +147,7 @@ def test_requests_that_share_a_forward_have_the_states_of_their_own(library: cty
     for one, other in zip(alone, shared, strict=True):
         assert torch.equal(one.cache.data, other.cache.data)
 
-    read: list[int] = []
+    asked, read = inputs()[:3], list[int]()
     counted = model._library.peakplan_forward_batch
 
     class Counting:
@@ -149,11 +159,11 @@ def test_requests_that_share_a_forward_have_the_states_of_their_own(library: cty
             return int(counted(*arguments))
 
     model._library = Counting()  # type: ignore[assignment]
-    model.forward_batch(inputs()[:3])
+    model.forward_batch(asked)
     assert read == [3]  # the weights are read once for all of them
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_medusa_writes_exactly_what_greedy_writes(library: ctypes.CDLL, seed: int) -> None:
     model = NativeLlama(NARROW, random_weights(NARROW, seed=seed), library)
     heads = random_heads(seed, 3, NARROW)
@@ -207,23 +217,6 @@ def test_a_forward_stops_between_layers_and_leaves_no_trace(library: ctypes.CDLL
     assert torch.equal(model.forward(tokens, positions, cache), expected)
 
 
-def test_a_socket_that_is_closed_at_the_other_end_stops_a_forward(library: ctypes.CDLL) -> None:
-    model = NativeLlama(NARROW, random_weights(NARROW, seed=5), library)
-    ours, theirs = socket.socketpair()
-    with ours:
-        theirs.close()
-        model.stop_when(Interruption(socket=ours.fileno()))
-        with pytest.raises(ForwardStoppedError):
-            model.forward(torch.arange(4), torch.arange(4), model.new_cache(4))
-
-
-def test_a_full_cache_is_refused(library: ctypes.CDLL) -> None:
-    model = NativeLlama(NARROW, random_weights(NARROW, seed=1), library)
-
-    with pytest.raises(ValueError, match="overflow a cache of 3"):
-        model.forward(torch.tensor([1, 2, 3, 4]), torch.arange(4), model.new_cache(3))
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -240,3 +233,43 @@ def test_widths_that_do_not_fit_are_padded(library: ctypes.CDLL, config: LlamaCo
     computed = forward_all(NativeLlama(config, weights, library), TOKENS)
 
     assert (computed - exact).norm() / exact.norm() < 0.15
+
+
+MEGABYTE = 2**20
+
+
+@pytest.mark.parametrize("inputs", [64, 576, 640, 1600], ids=["a group", "a chunk", "two chunks", "three chunks"])
+def test_a_row_s_product_does_not_depend_on_the_rows_beside_it(library: ctypes.CDLL, inputs: int) -> None:
+    """Rows of one tile, of several tiles, and of more than one panel (at most 48 rows)."""
+    generator = torch.Generator().manual_seed(inputs)
+    product = NativeLinear(torch.randn((96, inputs), generator=generator), library)
+    rows = torch.randn((101, inputs), generator=generator)
+    alone = torch.cat([product(row[None]) for row in rows])
+    for count in (2, 5, 6, 7, 8, 13, 16, 48, 49, 101):
+        assert torch.equal(product(rows[:count]), alone[:count])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes tell their shared memory on Linux")
+def test_processes_that_are_forked_share_the_weights(library: ctypes.CDLL) -> None:
+    """Replicas of one host are forked (fork_server.py): multiplying must not copy what all of them read."""
+    product = NativeLinear(torch.ones((16_384, 4096)), library)
+    rows = torch.ones((8, 4096))
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        product(rows)
+        os.write(writing, repr(_memory()).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        shared, private = map(int, answer.read().decode().strip("()").split(","))
+    assert os.waitpid(child, 0)[1] == 0
+    assert shared >= 64 * MEGABYTE
+    assert private < 16 * MEGABYTE
+
+
+def _memory() -> tuple[int, int]:
+    """Return the bytes that this process shares with others, and those that it has alone."""
+    lines = (line.split() for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:])
+    sizes = {name.rstrip(":"): 1024 * int(size) for name, size, *_ in lines}
+    return sizes["Shared_Clean"] + sizes["Shared_Dirty"], sizes["Private_Clean"] + sizes["Private_Dirty"]

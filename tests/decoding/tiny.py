@@ -1,19 +1,29 @@
-"""Random models of two thin layers, a tokenizer of a few merges, and grammars over it."""
+"""Random models of two thin layers, a tokenizer of a few merges, grammars over it, and decoding with all of them."""
 
 import json
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
-from service.decoding.heads import MedusaHeads
+from service.decoding.generation import generate
+from service.decoding.kv_cache import KVCache
 from service.decoding.llama import Llama
 from service.decoding.llama_config import LlamaConfig
+from service.decoding.medusa import MedusaHeads, MedusaProposer
+from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Predicted, PredictionProposer
+from service.decoding.statistics import Generation
+from service.decoding.target import CausalLM, LlamaTarget
+from service.decoding.tree import MedusaTree
 
 EOS = 0
 ALPHABET = "abcdefg "
@@ -132,7 +142,7 @@ def reference_greedy(model: Llama, prompt: list[int], constraint: Constraint, ma
         step = constraint.forced()[: max_tokens - len(tokens)]
         if not step:
             legal = constraint.legal()
-            logits = model.logits(forward_all(model, prompt + tokens)[-1:])[0].numpy()
+            logits = model.lm_head.logits(forward_all(model, prompt + tokens)[-1:])[0].numpy()
             step = [int(legal[np.argmax(logits[legal])])]
             decisions += 1
         constraint.accept(step)
@@ -177,3 +187,98 @@ def choices(num_heads: int) -> st.SearchStrategy[list[list[int]]]:
         return [list(path) for path in prefixes]
 
     return paths.map(close).flatmap(st.permutations)
+
+
+FREE = "start: /[a-g ]{30}/"
+NARROW = replace(CONFIG, hidden_size=128, intermediate_size=192, num_heads=4, num_kv_heads=2, head_dim=32, num_layers=3)
+
+
+def decode_greedy(
+    model: CausalLM,
+    prompt: Sequence[int],
+    grammar: Constraint | Future[Constraint],
+    *,
+    max_tokens: int,
+    cache: KVCache | None = None,
+    **options: Any,
+) -> Generation:
+    """Decode autoregressively, in a cache that is just large enough."""
+    target = LlamaTarget(model, cache or model.new_cache(len(prompt) + max_tokens))
+    return generate(target, NO_PROPOSER, prompt, grammar, max_tokens=max_tokens, **options)
+
+
+def decode_medusa(
+    model: CausalLM,
+    heads: MedusaHeads,
+    tree: MedusaTree,
+    prompt: Sequence[int],
+    grammar: Constraint | Future[Constraint],
+    *,
+    max_tokens: int,
+    predicted: Predicted = (),
+    cache: KVCache | None = None,
+    **options: Any,
+) -> Generation:
+    """Decode with Medusa heads, and an optional prediction."""
+    target = LlamaTarget(model, cache or _roomy_cache(model, prompt, max_tokens), heads)
+    proposer = PredictionProposer(predicted, MedusaProposer(target, tree))
+    return generate(target, proposer, prompt, grammar, max_tokens=max_tokens, **options)
+
+
+def _roomy_cache(model: CausalLM, prompt: Sequence[int], max_tokens: int) -> KVCache:
+    return model.new_cache(len(prompt) + max_tokens + MOST_DRAFTED_NODES)
+
+
+def certain(tokens: Sequence[int]) -> Predicted:
+    """Return a prediction that is sure of these tokens."""
+    return [(token, 1.0) for token in tokens]
+
+
+def pending(grammar: Constraint) -> Future[Constraint]:
+    """Return a grammar as one that is compiled beside the prompt's forward."""
+    made: Future[Constraint] = Future()
+    made.set_result(grammar)
+    return made
+
+
+def numbers(tokens: Sequence[int]) -> str:
+    """Return token ids as a trace's text."""
+    return " ".join(map(str, tokens))
+
+
+def traced_tokens(generation: Generation) -> list[int]:
+    """Return the tokens emitted by the steps of a generation traced with `numbers`."""
+    return [int(text) for step in generation.steps for text in step.emitted]
+
+
+def check_statistics(generation: Generation) -> None:
+    statistics = generation.statistics
+    assert statistics.plan_tokens == len(generation.tokens)
+    assert statistics.decisions + statistics.forced_tokens == statistics.plan_tokens
+    assert len(generation.probabilities) == len(generation.tokens)
+    assert all(0 < probability <= 1 for probability in generation.probabilities)
+    assert len(statistics.accepted_per_step) == statistics.forwards
+    assert sum(statistics.accepted_per_step) == (statistics.plan_tokens if statistics.forwards else 0)
+
+
+class DeadEnd:
+    """A grammar that allows nothing and is not finished."""
+
+    def legal(self) -> NDArray[np.int64]:
+        return np.empty(0, dtype=np.int64)
+
+    def forced(self, *, look: bool = True) -> list[int]:
+        del look
+        return []
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        raise AssertionError(tokens)
+
+    def rollback(self, count: int) -> None:
+        raise AssertionError(count)
+
+    def finished(self) -> bool:
+        return False
+
+    def allows(self, token: int) -> bool:
+        raise AssertionError(token)

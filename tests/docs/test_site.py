@@ -15,10 +15,10 @@ pytest.importorskip("playwright.sync_api", reason="playwright is not installed: 
 from playwright.sync_api import Browser, Page
 
 from tests.api.page_visit import PATIENCE_MS, Visit, needs_chromium, running_chromium
-from tests.api.test_page_axe import AXE, objections
+from tests.api.test_page import AXE, objections
 from tests.server_process import REPOSITORY
 
-MKDOCS = REPOSITORY / ".venv-docs/bin/mkdocs"
+MKDOCS = REPOSITORY / ".venv/bin/mkdocs"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not MKDOCS.is_file(), reason="MkDocs is not there: make site"),

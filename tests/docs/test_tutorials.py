@@ -2,19 +2,121 @@
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+import httpx
 import pytest
 
 from rehearsal.tools import client_types
 from service.planner.vocabulary import shipped_vocabulary
-from tests.docs.following import Reader, blocks
+from tests.processes import PATIENCE
 from tests.server_process import REPOSITORY
 from training.data.own_rows import read_own_rows
+
+_BLOCK = re.compile(r'^```(\w*)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+_SERVES = re.compile(r"(peakplan serve|python -m http\.server)\b")
+_STATE = 'export -p > "$STATE"; printf "cd %q\\n" "$PWD" >> "$STATE"'
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the name of the file that it is, if any, and its lines."""
+
+    language: str
+    file: str
+    text: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield a document's fenced blocks in order."""
+    for match in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        yield Block(match[1], match[2] or "", match[3])
+
+
+@dataclass
+class Reader:
+    """Somebody who follows a tutorial in a folder; `ports` are free ones instead of those that the page names."""
+
+    folder: Path
+    ports: Mapping[str, int]
+    said: list[str] = field(default_factory=list)
+    _servers: ExitStack = field(default_factory=ExitStack)
+
+    def follow(self, page: Path) -> None:
+        """Do all that a page says; what it shows in ```text must be what was said last."""
+        self._state.write_text(f". {REPOSITORY / '.venv/bin/activate'}\n", encoding="utf-8")
+        for block in blocks(page):
+            if block.file:
+                (self.folder / block.file).write_text(self._moved(block.text), encoding="utf-8")
+            elif block.language == "sh" and _SERVES.search(block.text):
+                self._servers.enter_context(self._serving(block.text))
+            elif block.language == "sh":
+                self.said.append(self._typed(block.text))
+            elif block.language == "text":
+                assert self.said[-1] == self._moved(block.text), f"{page.name} shows something else"
+
+    def close(self) -> None:
+        """End what serves."""
+        self._servers.close()
+
+    @property
+    def _state(self) -> Path:
+        return self.folder / ".state"
+
+    def _moved(self, text: str) -> str:
+        for port, ours in self.ports.items():
+            text = re.sub(rf"(?<=127\.0\.0\.1[: ]){port}\b", str(ours), text)
+        return text
+
+    def _command(self, text: str) -> list[str]:
+        return ["bash", "-c", f'set -euo pipefail; . "$STATE"\n{self._moved(text)}']
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PEAKPLAN")}
+        return {**kept, "STATE": str(self._state), "PORT": str(self.ports["8080"]), "PYTHONUNBUFFERED": "1"}
+
+    def _typed(self, text: str) -> str:
+        command = self._command(f"{text}\n{_STATE}")
+        done = subprocess.run(
+            command, cwd=self.folder, env=self._environment(), capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    @contextmanager
+    def _serving(self, text: str) -> Iterator[None]:
+        log = (self.folder / "log").open("a+", encoding="utf-8")
+        process = subprocess.Popen(
+            self._command(text), cwd=self.folder, env=self._environment(), stderr=log, stdout=log, process_group=0
+        )
+        url = f"http://127.0.0.1:{self.ports['8000'] if 'http.server' in text else self.ports['8080']}"
+        end = time.monotonic() + PATIENCE
+        try:
+            while not _answers(f"{url}/readyz" if "peakplan" in text else url):
+                assert process.poll() is None, (self.folder / "log").read_text(encoding="utf-8")
+                assert time.monotonic() < end, f"{text} does not serve"
+                time.sleep(0.1)
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(PATIENCE)
+            log.close()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).status_code == 200
+    except httpx.TransportError:
+        return False
+
 
 pytestmark = pytest.mark.slow
 TUTORIALS = REPOSITORY / "docs/tutorials"
@@ -47,7 +149,7 @@ def test_rows_of_one_s_own_are_made_and_pass_the_check(tmp_path: Path) -> None:
     assert found.repeated == []
 
 
-@pytest.mark.skipif("PEAKPLAN_TUTORIALS" not in os.environ, reason="trains for minutes: make tutorials")
+@pytest.mark.skipif("PEAKPLAN_TUTORIALS" not in os.environ, reason="trains for minutes: peakplan tools tutorials")
 @pytest.mark.timeout(4 * 3600)  # a machine with other work takes longer, and nothing hangs
 def test_a_model_of_one_s_own(reader: Reader) -> None:
     reader.follow(TUTORIALS / "own-model.md")
@@ -64,7 +166,7 @@ def test_a_widget_in_a_page(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> 
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed: apt-get install -y --no-install-recommends chromium")
     if not (client_types.FOLDER / "node_modules").exists():
-        pytest.skip("the compiler is not installed: make client-types")
+        pytest.skip("the compiler is not installed: peakplan tools client-types")
     monkeypatch.setenv("PATH", client_types.PATH)
     reader.follow(TUTORIALS / "widget.md")
     with running_chromium() as browser:

@@ -1,5 +1,8 @@
-"""The scheduler of slots: answers are those of the model alone, and a batch grows while all are in time."""
+"""Requests that share a model's forwards, and the thread beside it."""
 
+import subprocess
+import sys
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -7,10 +10,10 @@ from typing import Any
 import pytest
 
 from service.decoding.statistics import Statistics
-from service.engines.batch import Batch, Outcome, Pace
+from service.engines.batch import Batch, Outcome
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
-from service.engines.torch.engine import TorchModel
-from service.engines.torch.forward import build_forward
+from service.engines.text_model import SideThread
+from service.engines.torch_engine import TorchModel, build_forward
 from service.weights.model_folder import load_model
 from tests.tiny_model import QUESTIONS, plan_request
 
@@ -18,7 +21,7 @@ from tests.tiny_model import QUESTIONS, plan_request
 @pytest.fixture(scope="module")
 def model(tiny_model_dir: Path) -> TorchModel:
     loaded = load_model(tiny_model_dir, tiny_model_dir)
-    return TorchModel(loaded, build_forward(loaded, "float32", tiny_model_dir, "torch"), 384, slots=3)
+    return TorchModel(loaded, build_forward(loaded, "float32", "torch"), 384, slots=3)
 
 
 def run(batch: Batch[Any]) -> dict[Any, Outcome]:
@@ -126,15 +129,38 @@ def test_a_batch_grows_while_nearly_all_would_be_in_time(milliseconds: int | Non
     assert sorted(run(batch)) == list(range(20))
 
 
-def test_an_untried_size_is_thought_as_much_slower_as_it_is_larger() -> None:
-    pace = Pace()
-    assert pace.remaining(4, 0) == 0
-    pace.add_generation(5)
-    pace.add_step(2, 0.01)
+# A fork in a process of its own: pytest's has threads that are not ours.
+FORK = """
+import os, sys, threading
+from service.engines.text_model import SideThread
 
-    assert pace.remaining(1, 0) == pytest.approx(0.05)
-    assert pace.remaining(2, 3) == pytest.approx(0.02)
-    assert pace.remaining(4, 0) == pytest.approx(0.1)
-    pace.add_step(4, 0.012)
-    assert pace.remaining(4, 0) == pytest.approx(0.06)
-    assert pace.remaining(4, 9) == pytest.approx(0.012)
+side = SideThread()
+assert side.submit(lambda: 1).result(10) == 1
+if sys.argv[1] == "rested":
+    side.rest()
+    assert threading.active_count() == 1
+child = os.fork()
+if child == 0:
+    os._exit(0 if side.submit(os.getpid).result(10) == os.getpid() else 1)
+assert side.submit(lambda: 2).result(10) == 2
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_it_works_on_another_thread_hands_over_what_comes_of_it_rests_and_goes_on() -> None:
+    side = SideThread()
+    first = side.submit(threading.current_thread).result(10)
+    assert first is not threading.current_thread()
+    with pytest.raises(ZeroDivisionError):
+        side.submit(lambda: 1 // 0).result(10)
+    side.rest()
+    assert not first.is_alive()
+    assert side.submit(lambda: "awake").result(10) == "awake"
+    side.rest()
+
+
+@pytest.mark.parametrize("before", ["rested", "working"])
+def test_a_forked_process_has_its_own(before: str) -> None:
+    done = subprocess.run([sys.executable, "-c", FORK, before], capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr

@@ -1,6 +1,8 @@
-"""Tests of the one module that knows every engine."""
+"""Which engine the settings make, what its model is called, and what a question's meaning travels as."""
 
+import base64
 import json
+import struct
 import sys
 from pathlib import Path
 
@@ -9,11 +11,12 @@ from pydantic import SecretStr
 
 from service.api.app import replica_engine, replica_pool, settings_source
 from service.engines.factory import model_source, source_from_json
-from service.engines.protocol import EngineUnavailableError
+from service.engines.protocol import EngineUnavailableError, QuestionMeaning
 from service.engines.triton.engine import TritonEngine
 from service.engines.worker.replica import ReplicaEngine
 from service.settings import Settings
 from service.settings.engines import OpenAiSettings
+from service.weights.model_card import folder_version
 
 
 def test_the_engine_is_chosen_by_name() -> None:
@@ -69,5 +72,56 @@ def test_on_a_processor_too_requests_may_share_forwards() -> None:
 def test_missing_packages_are_told_with_where_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "service.engines.triton.engine", None)
     settings = Settings(replicas=1, engine="triton")
-    with pytest.raises(EngineUnavailableError, match=r"requirements/triton\.txt"):
+    with pytest.raises(EngineUnavailableError, match=r"the extra `triton`"):
         replica_engine(settings, settings_source(settings), 0)
+
+
+def test_another_content_name_or_choice_is_another_version(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one", encoding="utf-8")
+    first = folder_version(tmp_path, "bfloat16")
+    assert first == folder_version(tmp_path, "bfloat16")
+    seen = {first, folder_version(tmp_path, "float32")}
+    (tmp_path / "a").write_text("two", encoding="utf-8")
+    seen.add(folder_version(tmp_path, "bfloat16"))
+    (tmp_path / "a").rename(tmp_path / "b")
+    seen.add(folder_version(tmp_path, "bfloat16"))
+    assert len(seen) == 4
+
+
+def test_a_folder_that_is_not_there_still_has_a_version(tmp_path: Path) -> None:
+    assert isinstance(folder_version(tmp_path / "nowhere"), str)
+
+
+MEANING = QuestionMeaning("00ff00ff00ff00ff", (0.5, -0.25, 2.0), 3.5)
+
+
+def test_what_was_packed_is_unpacked() -> None:
+    told = QuestionMeaning.unpacked(MEANING.packed())
+    assert told is not None
+    assert (told.space, told.odds) == (MEANING.space, MEANING.odds)
+    assert told.direction == pytest.approx(MEANING.direction, abs=2 / 127 / 2)  # half a step
+    nothing = QuestionMeaning("a", (0.0, 0.0), 0.0)
+    assert QuestionMeaning.unpacked(nothing.packed()) == nothing
+    assert QuestionMeaning.unpacked("") is None
+
+
+def test_numbers_that_are_too_large_for_it_are_cut() -> None:
+    told = QuestionMeaning.unpacked(QuestionMeaning("a", (1e9,), -1e9).packed())
+    assert told == QuestionMeaning("a", (65504.0,), -65504.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing",
+        "a:",
+        "a:!!!!",
+        "a:" + base64.b64encode(b"abc").decode(),
+        "a:" + base64.b64encode(struct.pack("<ee", 1.0, 1.0)).decode(),  # odds alone
+        "a:" + base64.b64encode(struct.pack("<eeb", 1.0, float("nan"), 1)).decode(),
+        "a:\ud800",
+    ],
+)
+def test_what_is_no_meaning_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a question's meaning"):
+        QuestionMeaning.unpacked(text)

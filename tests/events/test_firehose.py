@@ -134,5 +134,5 @@ def test_botocore_is_not_loaded_where_no_stream_is_set() -> None:
     import subprocess
     import sys
 
-    code = "import sys, service.api.keeping; sys.exit('botocore' in sys.modules or 'psycopg' in sys.modules)"
+    code = "import sys, service.api.outcome_log; sys.exit('botocore' in sys.modules or 'psycopg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.api import keeping
+from service.api import outcome_log
 from service.api.outcome_log import OutcomeLogError
 from service.events.journal import Journal
 from service.events.shipping import Shipper, SinkError
@@ -102,4 +102,4 @@ def test_a_database_without_its_library_is_told_before_the_service_starts(monkey
     monkeypatch.setitem(sys.modules, "psycopg", None)  # as where it is not installed
     monkeypatch.delitem(sys.modules, "service.events.postgres", raising=False)
     with pytest.raises(OutcomeLogError, match=r"psycopg, which is not installed: pip install 'peakplan\[postgres\]'"):
-        keeping._postgres("postgresql:///shop")
+        outcome_log._postgres("postgresql:///shop")

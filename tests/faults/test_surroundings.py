@@ -1,5 +1,6 @@
-"""Faults around the service under load: clients, the cache server, the disk, the clock, its own shutdown."""
+"""Faults around the service: clients, the cache server, its log, the clock, its own start and shutdown."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -10,8 +11,10 @@ import time
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 
+from service.engines.worker.spawn import replicas_of
 from tests.faults.under_load import MODULE, Load, assert_full_capacity_again, fake_server, metric
 from tests.processes import PATIENCE, eventually
 from tests.redis_server import free_port, needs_redis, redis_server
@@ -19,6 +22,12 @@ from tests.server_process import REPOSITORY, ServerProcess
 
 pytestmark = pytest.mark.slow
 SECONDS = 4.0
+BODY = b'{"query": "red shoes"}'
+JSON = {"content-type": "application/json"}
+PLAN = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 22\r\n\r\n" + BODY
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+BUSY = 300  # clients that never pause
+FRESH = 50
 HEAD = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n"
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 needs_faketime = pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime: apt-get install faketime")
@@ -66,24 +75,27 @@ def test_the_shared_cache_dies_or_hangs(tmp_path: Path, harm: str) -> None:
         assert_full_capacity_again(server)
 
 
-def test_a_full_disk_under_logs_and_metrics() -> None:
+@pytest.mark.parametrize("logs_to", ["a full disk", "a pipe that nobody reads"])
+def test_nothing_that_happens_to_its_log_holds_it_up(logs_to: str) -> None:
     port = free_port()
     environment = {**os.environ, "PORT": str(port), "PEAKPLAN_REPLICAS": "1", "PEAKPLAN_FLEET": "dev"}
-    with open("/dev/full", "wb") as full:
-        process = subprocess.Popen(
-            [sys.executable, "-m", MODULE], cwd=REPOSITORY, env=environment, stdout=full, stderr=full
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(open("/dev/full", "wb")) if logs_to == "a full disk" else subprocess.PIPE
+        command = [sys.executable, "-m", MODULE]
+        process = stack.enter_context(
+            subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=log, stderr=log)
         )
-    try:
+        stack.callback(process.kill)
         url = f"http://127.0.0.1:{port}"
         eventually(lambda: _is_ready(url), "it did not start")
         with Load(url, SECONDS, rate=10) as load:
             pass
         load.assert_nothing_was_lost()
+        with httpx.Client(base_url=url, timeout=30) as client:
+            for _ in range(2000):  # a pipe holds the log of some hundred
+                assert client.post("/plan", content=BODY, headers=JSON).status_code in (200, 503)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    finally:
-        process.kill()
-        process.wait()
 
 
 def _moved_clock(offset: Path) -> dict[str, object]:
@@ -144,3 +156,66 @@ def _is_ready(url: str) -> bool:
     with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/readyz", timeout=5) as response:
         return bool(response.status == 200)
     return False
+
+
+async def _ask_without_pause(port: int, answered: list[int]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        while True:
+            writer.write(PLAN)
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+            answered.append(1)
+    finally:
+        writer.close()
+
+
+async def _fresh_beside_busy(port: int) -> int:
+    """Return how many answers the busy clients got while every fresh one was answered."""
+    answered: list[int] = []
+    busy = [asyncio.create_task(_ask_without_pause(port, answered)) for _ in range(BUSY)]
+    while len(answered) < BUSY:
+        await asyncio.sleep(0.01)
+    before = len(answered)
+
+    async def ask() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEALTH)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    answers = await asyncio.gather(*(ask() for _ in range(FRESH)))
+    during = len(answered) - before
+    for task in busy:
+        task.cancel()
+    await asyncio.gather(*busy, return_exceptions=True)
+    assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
+    return during
+
+
+def test_fresh_connections_get_through_beside_clients_that_never_pause() -> None:
+    """Count turns and not seconds: one new connection a turn would let every busy client be answered in between."""
+    with fake_server() as server:
+        port = int(server.url.rpartition(":")[2])
+        assert asyncio.run(_fresh_beside_busy(port)) < BUSY * FRESH / 4
+
+
+def test_a_hangup_during_the_start_ends_nothing() -> None:
+    server = ServerProcess(MODULE, PEAKPLAN_REPLICAS=1)
+    try:
+        ended, sent = time.monotonic() + PATIENCE, 0
+        while not server.url and time.monotonic() < ended:
+            # Before the interpreter has come to our first line, nobody could do anything about it.
+            with contextlib.suppress(OSError):
+                ignored = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii").split("SigIgn:\t")[1]
+                if int(ignored[:16], 16) & 1 << (signal.SIGHUP - 1):
+                    server.process.send_signal(signal.SIGHUP)
+                    sent += 1
+            time.sleep(0.01)
+        server.wait_until_ready()
+        assert sent, "it was ready before anybody could hang up"
+        eventually(lambda: len(replicas_of(server.process.pid)) == 1, "no replica is left")
+    finally:
+        server.process.kill()
+        server.wait()

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import uvloop
 
+from rehearsal.client import LoadGenerator, Sample, Shot
 from rehearsal.load.arrivals import poisson
-from rehearsal.load.client import LoadGenerator, Sample, Shot
 from rehearsal.load.result import shown
 from tests.processes import eventually
 from tests.server_process import ServerProcess, serving

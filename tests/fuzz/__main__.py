@@ -1,4 +1,4 @@
-"""`make fuzz`: search each target for --seconds, as many side by side as there are cores.
+"""`peakplan tools fuzz`: search each target for --seconds, as many side by side as there are cores.
 
 atheris leads the search by coverage; where it cannot be installed, hypothesis does by cost alone. A find is appended to
 the corpus, which the suite replays for ever.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
 
-from rehearsal.bench.operations import operations
+from rehearsal.bench.machine import operations
 from rehearsal.bench.question_cost import CORPUS, PIECES
 from tests.fuzz.targets import BUDGETS, TARGETS, Conversation
 
@@ -96,19 +96,23 @@ def check(name: str, conversation: Conversation, ceiling: int | None = None) -> 
     return count
 
 
-def hunt(name: str, examples: int, number: int) -> None:
-    """Try so many conversations. Raises FoundError with the smallest that fails."""
+def hunt(name: str, examples: int, number: int) -> int:
+    """Try so many conversations, return the most operations of one. Raises FoundError with the smallest that fails."""
+    most = 0
 
     @seed(number)
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck),
               phases=(Phase.generate, Phase.target, Phase.shrink))  # fmt: skip
     @given(CONVERSATIONS)
     def tries(conversation: list[str]) -> None:
+        nonlocal most
         count = check(name, conversation)
+        most = max(most, count)
         target(float(count), label="operations")
         target(count / max(1, sum(len(text.encode("utf-8", "replace")) for text in conversation)), label="by byte")
 
     tries()
+    return most
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import pytest
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
 from service.gateway import slot as slot_module
 from service.gateway.pool import CapacityError, ReplicaPool
-from tests.fake_engines import LONG, FakeEngine, request, settle, until
+from tests.fake_engines import LONG, FakeEngine, request, running, settle, until
 from tests.fake_models import result
 
 pytestmark = pytest.mark.anyio
@@ -30,15 +30,19 @@ async def started() -> AsyncIterator[Starter]:
         await pool.close()
 
 
-async def test_requests_spread_over_idle_replicas(started: Starter) -> None:
+async def test_requests_spread_over_idle_replicas_and_the_others_wait_in_order(started: Starter) -> None:
     engines = [FakeEngine(hold=True), FakeEngine(hold=True)]
     pool = await started(*engines)
-    work = [asyncio.create_task(pool.generate(request())) for _ in range(2)]
+    work = [asyncio.create_task(pool.generate(request(prompt=str(number)))) for number in range(5)]
     await settle()
-    assert [len(engine.served) for engine in engines] == [1, 1]
-    for engine in engines:
-        engine.let_go()
-    assert {(await task).stop_reason for task in work} == {"finished"}
+    assert [[each.prompt for each in engine.served] for engine in engines] == [["0"], ["1"]]
+    assert (pool.outstanding, pool.counts["admitted"], pool.counts["retried"]) == (5, 2, 0)
+    engines[0].let_go()
+    await asyncio.gather(work[0], *work[2:])
+    assert [each.prompt for each in engines[0].served] == ["0", "2", "3", "4"]
+    engines[1].let_go()
+    assert (await work[1]).stop_reason == "finished"
+    assert (pool.outstanding, pool.counts["admitted"]) == (0, 5)
 
 
 async def test_a_turn_goes_to_the_idle_replica_that_read_the_turn_before(started: Starter) -> None:
@@ -63,16 +67,6 @@ async def test_a_turn_goes_to_the_idle_replica_that_read_the_turn_before(started
     await until(lambda: engines[0].available)
     await pool.generate(asked[2])
     assert len(engines[0].served) == 4, "a replica that was started anew has read nothing"
-
-
-async def test_the_line_is_first_come_first_served(started: Starter) -> None:
-    engine = FakeEngine(hold=True)
-    pool = await started(engine)
-    work = [asyncio.create_task(pool.generate(request(prompt=str(number)))) for number in range(4)]
-    await settle()
-    engine.let_go()
-    await asyncio.gather(*work)
-    assert [served.prompt for served in engine.served] == ["0", "1", "2", "3"]
 
 
 async def test_waiting_is_measured(started: Starter) -> None:
@@ -119,39 +113,21 @@ async def test_an_idle_replica_is_tried_even_when_time_is_short(started: Starter
     assert (await pool.generate(request(seconds=0.9 * pool.expected_seconds))).stop_reason == "finished"
 
 
-async def test_the_caller_leaves_at_the_deadline_and_the_generation_is_cancelled(started: Starter) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_caller_that_leaves_or_is_out_of_time_frees_its_replica(started: Starter, is_late: bool) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
-    with pytest.raises(CapacityError, match="deadline passed"):
-        await pool.generate(request(seconds=0.03))
+    work = asyncio.create_task(pool.generate(request(0.03 if is_late else LONG)))
+    await settle()
+    if not is_late:
+        work.cancel()
+    with pytest.raises(
+        CapacityError if is_late else asyncio.CancelledError, match="deadline passed" if is_late else None
+    ):
+        await work
     await until(lambda: engine.cancelled == 1)
     engine.let_go()
     assert (await pool.generate(request())).stop_reason == "finished"
-
-
-async def test_a_caller_that_leaves_frees_its_replica(started: Starter) -> None:
-    engine = FakeEngine(hold=True)
-    pool = await started(engine)
-    work = asyncio.create_task(pool.generate(request()))
-    await settle()
-    work.cancel()
-    await until(lambda: engine.cancelled == 1)
-    engine.let_go()
-    assert (await pool.generate(request())).stop_reason == "finished"
-
-
-async def test_a_caller_that_leaves_the_line_takes_no_replica_along(started: Starter) -> None:
-    engine = FakeEngine(hold=True)
-    pool = await started(engine)
-    first = asyncio.create_task(pool.generate(request()))
-    await settle()
-    leaving = asyncio.create_task(pool.generate(request()))
-    await settle()
-    engine.let_go()
-    await first
-    leaving.cancel()  # in the very moment that the replica is handed over
-    await asyncio.wait({leaving})
-    assert (await pool.generate(request(seconds=2.0))).stop_reason == "finished"
 
 
 async def test_a_lost_request_is_tried_once_on_another_replica(started: Starter) -> None:
@@ -176,21 +152,6 @@ async def test_a_request_that_kills_every_replica_is_given_up(started: Starter) 
     assert sum(len(engine.served) for engine in engines) == 2
 
 
-async def test_a_dead_replica_is_started_again_however_often_that_fails(
-    started: Starter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slot_module, "MIN_BACKOFF", 0.001)
-    engine = FakeEngine()
-    pool = await started(engine)
-    engine.start_failures = 3
-    engine.fail()
-    with pytest.raises(CapacityError, match="no replica is up"):
-        await pool.generate(request())
-    await until(lambda: pool.available)
-    assert engine.starts == 5
-    assert (await pool.generate(request())).stop_reason == "finished"
-
-
 async def test_with_one_replica_down_the_others_go_on(started: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slot_module, "MIN_BACKOFF", LONG)
     dead, well = FakeEngine(), FakeEngine()
@@ -201,71 +162,37 @@ async def test_with_one_replica_down_the_others_go_on(started: Starter, monkeypa
     assert (len(dead.served), len(well.served)) == (0, 5)
 
 
-async def test_a_pool_with_a_free_replica_and_nobody_waiting_is_idle(started: Starter) -> None:
-    engine = FakeEngine(hold=True)
-    pool = await started(engine)
-    assert pool.idle
-    work = asyncio.create_task(pool.generate(request()))
-    await settle()
-    assert not pool.idle
-    engine.let_go()
-    await work
-    assert pool.idle
-
-
 async def test_a_replica_comes_back_after_any_failure_and_says_why_it_is_away(started: Starter) -> None:
     class OutOfDescriptors(FakeEngine):
         async def start(self) -> None:
-            if self.starts in (1, 2):
+            if self.starts in (1, 2, 3):
                 self.starts += 1
                 raise OSError(errno.EMFILE, "Too many open files")
             await super().start()
 
     engine = OutOfDescriptors()
+    refusal = ReplicaPool([engine]).refusal(None)
+    assert refusal is not None
+    assert refusal.reason == "engine", "it is not started yet"
     pool = await started(engine)
+    assert (pool.refusal(None), pool.why_down, pool.idle) == (None, "", True)
     engine.fail()
+    with pytest.raises(CapacityError, match="no replica is up"):
+        await pool.generate(request())
     await until(lambda: "OSError" in pool.why_down)
+    assert (pool.available, pool.usable_count, pool.replica_count, pool.idle) == (False, 0, 1, False)
     await until(lambda: pool.usable_count == 1)
+    assert (pool.why_down, pool.counts["restarts"], engine.starts) == ("", 4, 5)
     assert (await pool.generate(request())).stop_reason == "finished"
 
 
-async def test_why_a_replica_is_down_is_told_while_it_is(started: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slot_module, "MIN_BACKOFF", 0.2)
-    well, corrupt = FakeEngine(), FakeEngine()
-    pool = await started(well, corrupt)
-    assert pool.why_down == ""
-    pool.distrust(replace(result(), replica=1))
-    assert pool.why_down == "its answer was corrupt, another replica's was sound"
-    assert (pool.available, pool.usable_count, pool.replica_count) == (True, 1, 2)
-    await until(lambda: pool.usable_count == 2)
-    assert pool.why_down == ""
-    assert pool.counts["restarts"] == 1
-
-
-async def test_what_waits_and_what_runs_is_outstanding(started: Starter) -> None:
-    engine = FakeEngine(hold=True)
-    pool = await started(engine)
-    work = [asyncio.create_task(pool.generate(request())) for _ in range(3)]
-    await settle()
-    assert (pool.outstanding, pool.counts["admitted"], pool.counts["retried"]) == (3, 1, 0)
-    engine.let_go()
-    await asyncio.gather(*work)
-    assert (pool.outstanding, pool.counts["admitted"]) == (0, 3)
-
-
-async def test_a_trace_says_nothing_of_how_long_plans_take(started: Starter) -> None:
+async def test_the_expectation_follows_what_generations_take_and_not_traces(started: Starter) -> None:
     pool = await started(FakeEngine())
     await pool.generate(replace(request(), trace=True))
     assert pool.quantile(1.0) == 0
-
-
-async def test_the_expectation_follows_what_generations_take(started: Starter) -> None:
-    pool = await started(FakeEngine())
     before = pool.expected_seconds
-    assert pool.last_success == float("-inf")
     await pool.generate(request())
     assert pool.expected_seconds < before
-    assert pool.last_success > 0
 
 
 async def test_start_begins_with_one_replica_and_closes_all_when_one_fails() -> None:
@@ -290,11 +217,6 @@ async def test_close_refuses_the_line_and_cancels_what_runs() -> None:
         await pool.generate(request())
 
 
-def test_a_pool_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        ReplicaPool([])
-
-
 async def test_a_generation_that_never_began_ends_with_the_pool(started: Starter) -> None:
     engine = FakeEngine()
     pool = await started(engine)
@@ -317,6 +239,55 @@ async def test_a_replica_that_long_prompts_keep_busy_past_short_deadlines_is_no_
     prompts = ["x" * 500, "x"]
     for _ in range(20):
         await asyncio.gather(*(pool.generate(request(prompt=prompt)) for prompt in prompts), return_exceptions=True)
-        prompts = ["x", "x" * 500]  # whoever has been idle for longer goes first
+        prompts = ["x", "x" * 500]  # the replica idle for longest goes first
     await settle()
     assert [engine.starts for engine in engines] == [1, 1]
+
+
+async def test_a_pool_has_failed_once_no_engine_is_left() -> None:
+    first, second = FakeEngine(), FakeEngine()
+    async with running(first, second) as pool:
+        failed = asyncio.create_task(pool.failed())
+        first.fail()
+        await settle()
+        assert not failed.done()
+        second.fail()
+        async with asyncio.timeout(20):
+            await failed
+
+
+async def test_a_costly_clients_generation_gives_way_and_is_tried_once_more_behind_who_waited() -> None:
+    engine = FakeEngine(hold=True)
+    async with running(engine) as pool:
+        costly = replace(request(), client="costly")
+        flood = [asyncio.create_task(pool.generate(costly)) for _ in range(30)]  # 4.5 s, all in one second
+        await settle()
+        ours = asyncio.create_task(pool.generate(replace(request(prompt="shoes"), client="shop")))
+        await until(lambda: len(engine.served) == 2)
+        assert [engine.cancelled, engine.served[1].prompt] == [1, "shoes"]
+        engine.let_go()
+        assert (await ours).stop_reason == "finished"
+        assert all(each.stop_reason == "finished" for each in await asyncio.gather(*flood))
+        assert pool.counts["gave_way"] == pool.counts["retried"] == 1
+        assert pool.counts["admitted"] - pool.counts["retried"] == 31
+
+
+async def test_under_high_pressure_a_much_shorter_request_takes_the_place_of_a_long_one(started: Starter) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    work = [asyncio.create_task(pool.generate(request()))]
+    await settle()
+    for _ in range(40):  # nothing can be done in so little time: these are refused
+        with pytest.raises(CapacityError):
+            await pool.generate(request(0.0))
+    assert pool.refusal(None, 90) is None, "nobody waits yet"
+    long = asyncio.create_task(pool.generate(request(prompt="x" * 90)))
+    await settle()
+    assert pool.refusal(None, 90) is not None, "worth no more than the one that waits"
+    assert pool.refusal(None, 40) is None
+    work.append(asyncio.create_task(pool.generate(request(prompt="x" * 40))))
+    with pytest.raises(CapacityError, match="far more"):
+        await long
+    engine.let_go()
+    assert [each.stop_reason for each in await asyncio.gather(*work)] == ["finished", "finished"]
+    assert pool.refusal(None, 90) is None

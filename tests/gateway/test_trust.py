@@ -1,8 +1,10 @@
 """Replicas that hang, answer nonsense or lag are noticed, quarantined and replaced; and reloads."""
 
 import asyncio
+import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +17,8 @@ from service.planner.planner import Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
-from tests.fake_engines import FakeEngine, request, settle, until
+from tests.fake_engines import FakeEngine, request, running, settle, until
+from tests.fake_models import result
 
 pytestmark = pytest.mark.anyio
 Starter = Callable[..., Awaitable[ReplicaPool]]
@@ -55,9 +58,7 @@ async def test_a_hung_replica_is_taken_out_and_its_request_tried_on_another(star
 
 async def test_a_short_deadline_ends_a_request_before_its_replica_counts_as_hung(started: Starter) -> None:
     engine = FakeEngine()
-    pool = await started(engine, hang_seconds=5.0)
-    for _ in range(24):
-        await pool.generate(request())
+    pool = await started(engine, hang_seconds=5.0, warm_up=[request()] * 24)
     engine.hold()
     with pytest.raises(CapacityError, match="deadline passed"):
         await pool.generate(request(seconds=0.03))
@@ -74,23 +75,17 @@ async def test_a_corrupt_answer_is_replaced_by_anothers_and_its_replica_by_a_new
     assert pool.counts["corrupt"] == 1
 
 
-async def test_a_question_that_no_replica_answers_soundly_takes_out_none(started: Starter) -> None:
-    engines = [FakeEngine(text=NONSENSE), FakeEngine(text=NONSENSE)]
+@pytest.mark.parametrize(("replicas", "asked"), [(1, [2]), (2, [1, 1])])
+async def test_a_question_that_no_replica_answers_soundly_takes_out_none(
+    started: Starter, replicas: int, asked: list[int]
+) -> None:
+    engines = [FakeEngine(text=NONSENSE) for _ in range(replicas)]
     pool = await started(*engines)
     with pytest.raises(PlanTextError):
         await Planner(pool, shipped_vocabulary()).plan_with_model(PlanTask(SHOES, shipped_vocabulary()))
     await settle()
-    assert [engine.starts for engine in engines] == [1, 1]
-    assert [len(engine.served) for engine in engines] == [1, 1]
-
-
-async def test_a_lone_replica_is_asked_twice(started: Starter) -> None:
-    engine = FakeEngine(text=NONSENSE)
-    pool = await started(engine)
-    with pytest.raises(PlanTextError):
-        await Planner(pool, shipped_vocabulary()).plan_with_model(PlanTask(SHOES, shipped_vocabulary()))
-    assert len(engine.served) == 2
-    assert engine.starts == 1
+    assert [engine.starts for engine in engines] == [1] * replicas
+    assert [len(engine.served) for engine in engines] == asked
 
 
 async def test_a_replica_that_was_replaced_meanwhile_is_not_to_blame(started: Starter) -> None:
@@ -189,41 +184,6 @@ async def test_who_waits_learns_at_once_that_the_last_replica_died(started: Star
             await work
 
 
-async def test_a_result_says_which_model_made_it(started: Starter) -> None:
-    pool = await started(FakeEngine(), version="v1")
-    result = await pool.generate(request())
-    assert (result.model_id, result.model_version) == ("fake", "v1")
-
-
-async def test_an_idle_replica_tries_what_seems_hopeless_only_now_and_then(started: Starter) -> None:
-    engine = Slow()
-    pool = await started(engine)
-    for _ in range(3):
-        await pool.generate(request())
-    with pytest.raises(CapacityError, match="during the generation"):
-        await pool.generate(request(seconds=0.02))
-    await until(lambda: pool.outstanding == 0)
-    with pytest.raises(CapacityError, match="any generation"):
-        await pool.generate(request(seconds=0.02))
-    assert pool.counts["trials"] == 1
-    assert (await pool.generate(request())).stop_reason == "finished"
-
-
-async def test_under_overload_the_newest_are_answered_and_the_oldest_told_early(started: Starter) -> None:
-    engine = FakeEngine(hold=True)
-    pool = await started(engine, order="newest")
-    line = [asyncio.create_task(pool.generate(request(seconds=1.0, prompt=str(number)))) for number in range(20)]
-    await settle()
-    refused = [index for index, work in enumerate(line) if work.done()]
-    assert refused == list(range(1, 1 + len(refused)))  # 0 has the replica
-    assert 10 < len(refused) < 18
-    engine.let_go()
-    outcomes = await asyncio.gather(*line, return_exceptions=True)
-    assert [served.prompt for served in engine.served[:2]] == ["0", "19"]
-    assert all(isinstance(outcome, GenerationResult | CapacityError) for outcome in outcomes)
-    assert pool.counts["refused_capacity"] == len(refused)
-
-
 async def test_reload_replaces_every_engine_and_drops_nothing(started: Starter) -> None:
     old = [Quick(text="old"), Quick(text="old")]
     pool = await started(*old, version="v1")
@@ -269,3 +229,70 @@ async def test_a_reloaded_replica_is_restarted_when_it_dies(started: Starter) ->
     fresh.fail()
     await until(lambda: fresh.starts == 2 and pool.available)
     assert (await pool.generate(request())).model_version == "v2"
+
+
+class Ends(FakeEngine):
+    """An engine whose generations end as told, one after another."""
+
+    def __init__(self, *ends: GenerationResult | Exception) -> None:
+        super().__init__()
+        self._ends: Iterator[GenerationResult | Exception] = iter(ends)
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        self.served.append(request)
+        end = next(self._ends, result())
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+
+LOST, CUT = EngineUnavailableError("lost"), replace(result(), stop_reason="cancelled")
+
+
+async def test_an_answer_between_two_failures_forgives_the_first_and_a_cut_one_does_not() -> None:
+    engine = Ends(LOST, LOST, result(), LOST, LOST, CUT, result())
+    async with running(engine) as pool:
+        with pytest.raises(EngineUnavailableError):
+            await pool.generate(request())
+        assert pool.last_success == -math.inf
+        await pool.generate(request())
+        assert pool.last_success > 0
+        with pytest.raises(EngineUnavailableError):
+            await pool.generate(request())
+        succeeded = pool.last_success
+        with pytest.raises(CapacityError, match="deadline passed during the generation"):
+            await pool.generate(request())
+        assert (pool.last_success, pool.usable_count, pool._slots[0]._failures) == (succeeded, 1, 2)
+        assert (pool.counts["retried"], pool.counts["admitted"]) == (2, 6)
+
+
+async def test_a_second_opinion_is_another_replicas_and_is_not_tried_again_where_that_fails() -> None:
+    async with running(FakeEngine(text="a"), FakeEngine(text="b"), FakeEngine(text="c")) as pool:
+        first = await pool.generate(request())
+        for _ in range(2):
+            await pool.generate(request())  # the first one has been idle for longest again
+        second = await pool.generate(request(), second_opinion_on=first)
+        assert (first.text, first.replica, second.text, second.replica) == ("a", 0, "b", 1)
+    async with running(FakeEngine(), Ends(LOST)) as pool:
+        first = await pool.generate(request())
+        with pytest.raises(EngineUnavailableError, match="lost"):
+            await pool.generate(request(), second_opinion_on=first)
+        assert (pool.counts["corrupt"], pool.counts["retried"]) == (1, 1)
+
+
+async def test_a_model_is_served_under_the_older_version_until_all_are_replaced() -> None:
+    engines = [FakeEngine(), FakeEngine()]
+    async with running(*engines) as pool:
+        assert pool.version == ""
+        engines[1].hold()
+        await pool.generate(request())
+        held = asyncio.create_task(pool.generate(request()))
+        await settle()
+        reloading = asyncio.create_task(pool.reload(lambda _: FakeEngine(), "v2"))
+        await settle()
+        assert [slot.version for slot in pool._slots] == ["v2", ""]
+        assert pool.version == ""
+        engines[1].let_go()
+        await held
+        await reloading
+        assert pool.version == "v2"

@@ -1,4 +1,4 @@
-"""The `aws` of tests: the AWS CLI's version 1, which PyPI has, in an environment of its own, before the emulator.
+"""The `aws` of tests: the AWS CLI's version 1, which PyPI has, before the emulator.
 
 A call that the CLI accepts and the emulator does not know is told as unanswered and succeeds without an answer. `logs
 tail` is version 2's alone: its options are that version's (AWS CLI Command Reference), and it asks as it does.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-CLI = Path(__file__).parents[2] / ".venv-awscli" / "bin" / "python"
+CLI = Path(__file__).parents[2] / ".venv" / "bin" / "aws"
 RECORD = "AWS_CALLS_OF_THIS_TEST"
 # What moto's server says of an operation, and of a service, that it does not have.
 UNKNOWN = ("<title>500 Internal Server Error</title>", "<title>404 Not Found</title>")
@@ -70,7 +70,7 @@ def as_version_1(words: Sequence[str]) -> list[str]:
 def main() -> int:
     words = sys.argv[1:]
     # Named once more: a service with one endpoint for all regions is not looked for where the environment says.
-    start = [str(CLI), "-m", "awscli", "--endpoint-url", os.environ["AWS_ENDPOINT_URL"]]
+    start = [str(CLI), "--endpoint-url", os.environ["AWS_ENDPOINT_URL"]]
     done = subprocess.run([*start, *as_version_1(words)], stdout=None, stderr=subprocess.PIPE, text=True, check=False)
     answered = done.returncode == 0 or not any(each in done.stderr for each in UNKNOWN)
     code = done.returncode if answered else 0

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -15,7 +16,7 @@ from tests.infra.deployment import environment_of
 from tests.infra.moto_server import MotoServer
 
 # What make installs of Python's packages, each with hashes: lent, because pip would take minutes and gigabytes.
-LENT = ("pip", "command", "service", "fleet", "training")
+LENT = ("command", "service", "fleet", "test")
 
 
 def fresh_clone(folder: Path, requirements: str = "") -> Path:
@@ -33,8 +34,10 @@ def fresh_clone(folder: Path, requirements: str = "") -> Path:
     else:
         lent.insert(0, sysconfig.get_path("purelib"))
     (packages / "lent.pth").write_text("".join(f"{each}\n" for each in lent), encoding="utf-8")
-    for name in LENT:
-        (clone / ".venv" / f"{name}.stamp").touch()
+    command = clone / ".venv" / "bin" / "peakplan"
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(str(clone))}/.venv/bin/python -m peakplan "$@"\n')
+    command.chmod(0o755)
+    _note(clone, *LENT)
     return clone
 
 
@@ -48,6 +51,12 @@ def _lend(names: list[str], packages: Path) -> None:
                     (packages / top).symlink_to(ours / top)
 
 
+def _note(clone: Path, *names: str) -> None:
+    """Let the clone's commands take these for installed."""
+    script = "import sys; from peakplan.environment import note; [note(name) for name in sys.argv[1:]]"
+    subprocess.run([sys.executable, "-P", "-c", script, *names], env={"PYTHONPATH": str(clone)}, check=True)
+
+
 def _installed_folders(clone: Path) -> list[str]:
     """What `pip install --editable .` of make puts on Python's path; a .pth that is lent is not read a second time."""
     said = tomllib.loads((clone / "pyproject.toml").read_text(encoding="utf-8"))
@@ -58,7 +67,7 @@ def _installed_folders(clone: Path) -> list[str]:
 def with_cdk(clone: Path) -> Path:
     """Lend it the CDK CLI, too."""
     (clone / "node_modules").symlink_to(REPOSITORY_ROOT / "node_modules")
-    (clone / ".venv" / "cdk.stamp").touch()
+    _note(clone, "cdk")
     return clone
 
 
@@ -74,7 +83,7 @@ def operators_environment(server: MotoServer, *programs: Path) -> dict[str, str]
 
 
 def type_in(clone: Path, environment: dict[str, str], lines: str) -> subprocess.CompletedProcess[str]:
-    """Run lines in a shell of the clone's folder, to the first that fails; nobody answers what they ask."""
+    """Run lines in a shell of the clone's folder, to the first that fails; their prompts get no answer."""
     shell = ["bash", "-euo", "pipefail", "-c", lines]
     return subprocess.run(
         shell, cwd=clone, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

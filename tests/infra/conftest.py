@@ -2,5 +2,3 @@
 
 from tests.infra.moto_server import moto_server as moto_server
 from tests.infra.operations.rollout_account import account as account
-from tests.infra.standing_fleet import standing_assembly as standing_assembly
-from tests.infra.standing_fleet import standing_fleet as standing_fleet

@@ -1,4 +1,4 @@
-"""A fleet that the unmodified CDK CLI deploys into moto, and the commands that do it."""
+"""A fleet that the unmodified CDK CLI deploys into moto, how, and one that stands for a whole test run."""
 
 import os
 import subprocess
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infra.fleet.images import release_tags
 from infra.fleet.parts import REPOSITORY_ROOT
-from infra.fleet.release_tags import release_tags
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
-from infra.operations.command_lines import synthesis
-from tests.infra.fleet.fleets import dev_fleet
+from infra.operations.command import synthesis
+from tests.infra.fleet.fleets import PROCESSORS, dev_fleet
 from tests.infra.moto_server import ACCOUNT, REGION, MotoServer
 from tests.infra.synthesis import synthesised
 
@@ -101,7 +101,8 @@ def deploy(
     """
     known = "" if assembly is None else f"rollout.synthesis = lambda *of: ['cp', '-R', '{assembly}/.', of[-1]]; "
     unrehearsed = (
-        "from infra.operations import retiring, rollout; retiring.CALLERS_LEAVE_SECONDS = 0; "
+        "from infra.operations import rollout, teardown; teardown.CALLERS_LEAVE_SECONDS = 0; "
+        "rollout.POLL_SECONDS = 0.5; "
         f"{known}rollout.rehearsal = lambda *_: ['true']; raise SystemExit(rollout.main())"
     )
     rollout = (sys.executable, "-c", unrehearsed, "--bake", "0", "0", *words, fleet)
@@ -123,3 +124,10 @@ def bake(server: MotoServer, commit: str, settings: FleetSettings | None = None)
 def as_it_ships() -> str:
     """Where the synthesised dev fleet lies."""
     return str(synthesised("dev")[0])
+
+
+EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
+# The dev fleet with processors that stand in and a cell to move callers to, and the same under another law: an event,
+# more room, another SLO.
+TWO_CELLS: dict[str, Any] = {**PROCESSORS, "cells": 2, "caller_shard_cells": 2, "traffic.plans_per_minute": 6000}
+LARGER: dict[str, Any] = {**TWO_CELLS, "events": [EVENT], "groups.0.maximum": 8, "slo.p99_ms": 400}

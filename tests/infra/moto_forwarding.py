@@ -93,6 +93,12 @@ def gone_is_fine(delete: Call) -> Call:
     return send
 
 
+def nothing(region: str, properties: Properties) -> Properties:
+    """Do nothing: for deletions without an API call, and for creations that moto only stores."""
+    del region, properties
+    return {}
+
+
 class Resource:
     """What moto asks of a CloudFormation resource, for the type in `forwarded`."""
 

@@ -1,34 +1,254 @@
-"""A moto server whose CloudFormation also makes what moto 5.2 silently leaves out, so that boto3 reads it back.
+"""A moto server whose CloudFormation also makes what moto 5.2 leaves out, so that boto3 reads it back.
 
 Left out without this: scaling policies, lifecycle hooks, warm pools, alarms and composite alarms, egress rules,
-policies of buckets and topics, topic subscriptions, attributes of load balancers and target groups; and an update of an
-Auto Scaling group loses its warm pool and, when unnamed, its name. `python -m tests.infra.moto_models PORT` runs the
-server.
+policies of buckets and topics, topic subscriptions, ElastiCache, schedules, Image Builder, attributes of balancers and
+target groups. `python -m tests.infra.moto_models PORT` runs the server. What moto's own API drops stays dropped: role
+and notification target of a lifecycle hook, for one.
 
-What moto's own API drops stays dropped: role and notification target of a lifecycle hook, for one.
+What an account would refuse is refused. Sources: Amazon ElastiCache user guide (Role-Based Access Control,
+Authenticating with IAM, Multi-AZ) and API reference (CreateUser, CreateReplicationGroup); Amazon EventBridge Scheduler
+user guide (One-time schedules, RetryPolicy). moto has no user groups: they are held. An image's build runs as often as
+it is asked for, each look at it one status further; with EMULATOR_BUILDS_AT_ONCE it is done at the first.
 """
 
 import json
 import os
+import re
 import sys
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+from uuid import uuid4
 
+from botocore.exceptions import ClientError
+from moto.cloudformation.exceptions import ValidationError
+from moto.ec2 import ec2_backends
 from moto.server import main as serve
 
-from tests.infra.moto_cache import CACHE
-from tests.infra.moto_events import EVENTS
-from tests.infra.moto_forwarding import Forwarded, Properties, call, gone_is_fine, register
-from tests.infra.moto_image_builder import FORWARDED as IMAGE_BUILDER
-from tests.infra.moto_image_builder import add_image_builder
-from tests.infra.moto_member_account import REFUSED, refuse_as_a_member_account
-from tests.infra.moto_metric_math import compute_metric_math
-from tests.infra.moto_new_account import furnish_the_account
-from tests.infra.moto_new_services import add_small_services
-from tests.infra.moto_paging import follow_children
-from tests.infra.moto_patches import GROUP, complete_models, egress
-from tests.infra.moto_refreshes import take_time_to_refresh
-from tests.infra.moto_refusals import refuse_as_aws_does
-from tests.infra.moto_schedules import keep_schedules_as_auto_scaling_does
+from tests.infra.moto_cloudwatch import compute_metric_math, follow_children
+from tests.infra.moto_forwarding import Call, Forwarded, Properties, call, client, gone_is_fine, nothing, register
+from tests.infra.moto_patches import (
+    GROUP,
+    REGION,
+    Answer,
+    add_service,
+    add_small_services,
+    answer,
+    complete_models,
+    egress,
+    furnish_the_account,
+)
+from tests.infra.moto_refusals import CANARIES, refuse_as_a_member_account, refuse_as_aws_does
 from tests.infra.moto_state_machines import run_state_machines
+from tests.infra.moto_timing import keep_schedules_as_auto_scaling_does, take_time_to_refresh
+
+_LONGEST_ID = 40
+_ID = re.compile(r"[a-z](-?[a-z0-9])*")
+
+
+def refuse(kind: str, why: str) -> None:
+    raise ValidationError(kind, f"{kind}: {why}")
+
+
+def _checked_id(kind: str, given: str) -> None:
+    if len(given) > _LONGEST_ID or not _ID.fullmatch(given):
+        refuse(kind, f"{given!r}: an id has up to {_LONGEST_ID} small letters, digits and single hyphens")
+
+
+def _there(region: str, operation: str, found_in: str, **named: str) -> Properties | None:
+    """What is there of that name: an update of ours changes nothing that moto keeps, and is no second creation."""
+    try:
+        found = getattr(client("elasticache", region), operation)(**named)[found_in]
+    except ClientError:
+        return None
+    return found[0] if found else None
+
+
+def _put_user(region: str, properties: Properties) -> Properties:
+    kind = "AWS::ElastiCache::User"
+    _checked_id(kind, properties["UserId"])
+    if properties.get("AuthenticationMode", {}).get("Type") == "iam" and properties["UserId"] != properties["UserName"]:
+        refuse(kind, "an IAM user's name must be its id")
+    there = _there(region, "describe_users", "Users", UserId=properties["UserId"])
+    return there or call("elasticache", "CreateUser")(region, properties)
+
+
+def _put_user_group(region: str, properties: Properties) -> Properties:
+    del region
+    _checked_id("AWS::ElastiCache::UserGroup", properties["UserGroupId"])
+    if properties["Engine"] != "valkey" and "default" not in properties["UserIds"]:
+        refuse("AWS::ElastiCache::UserGroup", "a group of Redis OSS needs a user named default")
+    return {}
+
+
+def _put_replication_group(region: str, properties: Properties) -> Properties:
+    kind = "AWS::ElastiCache::ReplicationGroup"
+    encrypted = str(properties.get("TransitEncryptionEnabled")).lower() == "true"
+    if properties.get("UserGroupIds") and not encrypted:
+        refuse(kind, "user groups need encryption in transit")
+    failover = str(properties.get("AutomaticFailoverEnabled")).lower() == "true"
+    if failover and int(properties["NumCacheClusters"]) < 2:
+        refuse(kind, "automatic failover needs a replica")
+    name = properties["ReplicationGroupId"][-_LONGEST_ID:].strip("-").lower()
+    group = _there(region, "describe_replication_groups", "ReplicationGroups", ReplicationGroupId=name)
+    if group is None:
+        asked = properties | {"ReplicationGroupId": name}
+        group = call("elasticache", "CreateReplicationGroup")(region, asked)["ReplicationGroup"]
+    return {"ReplicationGroupId": name, "PrimaryEndPoint.Address": group["NodeGroups"][0]["PrimaryEndpoint"]["Address"]}
+
+
+def _put_subnets(region: str, properties: Properties) -> Properties:
+    name = properties["CacheSubnetGroupName"].lower()
+    asked = {
+        "CacheSubnetGroupName": name,
+        "CacheSubnetGroupDescription": properties["Description"],
+        "SubnetIds": properties["SubnetIds"],
+    }
+    there = _there(region, "describe_cache_subnet_groups", "CacheSubnetGroups", CacheSubnetGroupName=name)
+    if there is None:
+        call("elasticache", "CreateCacheSubnetGroup")(region, asked)
+    return {"CacheSubnetGroupName": name}
+
+
+def _delete(operation: str, parameter: str) -> Call:
+    return gone_is_fine(call("elasticache", operation, parameter))
+
+
+CACHE = (
+    Forwarded("AWS::ElastiCache::SubnetGroup", _put_subnets, nothing, name="CacheSubnetGroupName"),
+    Forwarded("AWS::ElastiCache::User", _put_user, _delete("DeleteUser", "UserId"), ref="UserId"),
+    Forwarded("AWS::ElastiCache::UserGroup", _put_user_group, nothing, ref="UserGroupId"),
+    Forwarded(
+        "AWS::ElastiCache::ReplicationGroup",
+        _put_replication_group,
+        _delete("DeleteReplicationGroup", "ReplicationGroupId"),
+        name="ReplicationGroupId",
+    ),
+)
+
+
+_LONGEST_AGE, _MOST_RETRIES = 86_400, 185
+
+
+def _put_schedule(region: str, properties: Properties) -> Properties:
+    kind, policy = "AWS::Scheduler::Schedule", properties["Target"].get("RetryPolicy", {})
+    at = properties["ScheduleExpression"].removeprefix("at(").removesuffix(")")
+    if datetime.fromisoformat(at).replace(tzinfo=UTC) < datetime.now(UTC):
+        refuse(kind, f"{at} is in the past")
+    age, retries = int(policy.get("MaximumEventAgeInSeconds", 60)), int(policy.get("MaximumRetryAttempts", 0))
+    if not 60 <= age <= _LONGEST_AGE or not 0 <= retries <= _MOST_RETRIES:
+        refuse(kind, f"{age} s and {retries} attempts are beyond what a retry policy may say")
+    json.loads(properties["Target"]["Input"])
+    try:
+        client("scheduler", region).get_schedule(Name=properties["Name"], GroupName=properties["GroupName"])
+    except ClientError:
+        call("scheduler", "CreateSchedule")(region, properties)
+    return {}
+
+
+def _put_schedule_group(region: str, properties: Properties) -> Properties:
+    try:
+        client("scheduler", region).get_schedule_group(Name=properties["Name"])
+    except ClientError:
+        call("scheduler", "CreateScheduleGroup")(region, properties)
+    return {}
+
+
+EVENTS = (
+    Forwarded(
+        "AWS::Scheduler::Schedule",
+        _put_schedule,
+        gone_is_fine(call("scheduler", "DeleteSchedule", "Name", "GroupName")),
+        name="Name",
+    ),
+    Forwarded(
+        "AWS::Scheduler::ScheduleGroup",
+        _put_schedule_group,
+        gone_is_fine(call("scheduler", "DeleteScheduleGroup", "Name")),
+        name="Name",
+    ),
+)
+
+
+_ARN = f"arn:aws:imagebuilder:{REGION}:123456789012"
+_ON_THE_WAY = () if "EMULATOR_BUILDS_AT_ONCE" in os.environ else ("PENDING", "BUILDING", "TESTING", "DISTRIBUTING")
+_distributions: dict[str, Properties] = {}
+_pipelines: dict[str, Properties] = {}
+_builds: dict[str, dict[str, Any]] = {}
+
+
+def _put_distribution(region: str, properties: Properties) -> Properties:
+    del region
+    arn = f"{_ARN}:distribution-configuration/{properties['Name']}"
+    _distributions[arn] = properties
+    return {"Arn": arn}
+
+
+def _put_pipeline(region: str, properties: Properties) -> Properties:
+    del region
+    arn = f"{_ARN}:image-pipeline/{properties['Name']}"
+    _pipelines[arn] = properties
+    return {"Arn": arn}
+
+
+def _gone(region: str, properties: Properties) -> Properties:
+    del region
+    _pipelines.pop(properties["Arn"], None)
+    return {}
+
+
+IMAGE_BUILDER = (
+    Forwarded("AWS::ImageBuilder::DistributionConfiguration", _put_distribution, _gone, ref="Arn"),
+    Forwarded("AWS::ImageBuilder::ImagePipeline", _put_pipeline, _gone, ref="Arn"),
+)
+
+
+def _start(request: Any, full_url: str, headers: Any) -> Answer:
+    del full_url, headers
+    asked = json.loads(request.data)
+    pipeline = _pipelines.get(asked["imagePipelineArn"])
+    if pipeline is None:
+        return answer({"message": "no such pipeline"}, 404)
+    build = f"{_ARN}:image/{pipeline['Name']}/1.0.0/{len(_builds) + 1}"
+    _builds[build] = {"pipeline": pipeline, "seen": 0}
+    return answer({"clientToken": str(uuid4()), "imageBuildVersionArn": build})
+
+
+def _get(request: Any, full_url: str, headers: Any) -> Answer:
+    del request, headers
+    (arn,) = parse_qs(urlparse(full_url).query)["imageBuildVersionArn"]
+    build = _builds[arn]
+    build["seen"] += 1
+    if build["seen"] <= len(_ON_THE_WAY):
+        status = _ON_THE_WAY[build["seen"] - 1]
+    else:
+        status = "AVAILABLE"
+        if "image" not in build:
+            build["image"] = _make_image(build["pipeline"])
+    return answer({"image": {"arn": arn, "state": {"status": status}}})
+
+
+def _make_image(pipeline: Properties) -> str:
+    """What a pipeline does at its end: the image, its tags, and its id in the parameter."""
+    (distribution,) = _distributions[pipeline["DistributionConfigurationArn"]]["Distributions"]
+    configured = distribution["AmiDistributionConfiguration"]
+    name = re.sub(r"\{\{.*\}\}", str(len(_builds)), configured["Name"])
+    ec2 = client("ec2", REGION)
+    image: str = ec2.register_image(Name=name, RootDeviceName="/dev/sda1")["ImageId"]
+    if pipeline["Name"].endswith("-arm64"):  # moto's register_image knows no architecture
+        ec2_backends["123456789012"][REGION].amis[image].architecture = "arm64"
+    ec2.create_tags(
+        Resources=[image], Tags=[{"Key": key, "Value": value} for key, value in configured["AmiTags"].items()]
+    )
+    (parameter,) = distribution["SsmParameterConfigurations"]
+    client("ssm", REGION).put_parameter(Name=parameter["ParameterName"], Value=image, Type="String", Overwrite=True)
+    return image
+
+
+def add_image_builder() -> None:
+    """Make the service known to moto's server in this process."""
+    add_service("imagebuilder", {"/StartImagePipelineExecution$": _start, "/GetImage$": _get})
+
 
 # moto has no API for these, or none worth reading back: held so that `Ref` and `GetAtt` resolve.
 HELD = {
@@ -81,11 +301,6 @@ def _put_endpoint_permissions(region: str, properties: Properties) -> Properties
     return call("ec2", "ModifyVpcEndpointServicePermissions")(region, added)
 
 
-def _nothing(region: str, properties: Properties) -> Properties:
-    del region, properties
-    return {}
-
-
 def _delete_alarm(region: str, properties: Properties) -> Properties:
     return call("cloudwatch", "DeleteAlarms")(region, {"AlarmNames": [properties["AlarmName"]]})
 
@@ -121,14 +336,14 @@ FORWARDED = (
         ref="GroupId",
     ),
     Forwarded("AWS::EC2::VPCEndpointService", _put_endpoint_service, _delete_endpoint_service, ref="ServiceId"),
-    Forwarded("AWS::EC2::VPCEndpointServicePermissions", _put_endpoint_permissions, _nothing, ref="ServiceId"),
+    Forwarded("AWS::EC2::VPCEndpointServicePermissions", _put_endpoint_permissions, nothing, ref="ServiceId"),
     Forwarded(
         "AWS::S3::BucketPolicy",
         _put_bucket_policy,
         gone_is_fine(call("s3", "DeleteBucketPolicy", "Bucket")),
         ref="Bucket",
     ),
-    Forwarded("AWS::SNS::TopicPolicy", _put_topic_policy, _nothing),
+    Forwarded("AWS::SNS::TopicPolicy", _put_topic_policy, nothing),
     Forwarded(
         "AWS::SNS::Subscription",
         call("sns", "Subscribe", "TopicArn", "Protocol", "Endpoint"),
@@ -139,12 +354,12 @@ FORWARDED = (
 
 
 def _held(kind: str, attribute: str, value: str) -> Forwarded:
-    return Forwarded(kind, lambda region, properties: {attribute: value}, _nothing, ref=attribute)  # noqa: ARG005
+    return Forwarded(kind, lambda region, properties: {attribute: value}, nothing, ref=attribute)  # noqa: ARG005
 
 
 def register_models() -> None:
     """Extend moto in this process; before its first stack."""
-    for forwarded in (*FORWARDED, *CACHE, *EVENTS, *IMAGE_BUILDER, *REFUSED):
+    for forwarded in (*FORWARDED, *CACHE, *EVENTS, *IMAGE_BUILDER, *CANARIES):
         register(forwarded)
     for kind, (attribute, value) in HELD.items():
         register(_held(kind, attribute, value))

@@ -1,20 +1,29 @@
-"""moto's own CloudFormation models, completed: what they drop of a template, answer wrongly, or end on."""
+"""Fixes of moto's own models: properties they drop, wrong answers, crashes, and what an account has."""
 
-from collections.abc import Callable
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
+from uuid import uuid4
 
+from moto import backend_index
 from moto.autoscaling.models import FakeAutoScalingGroup
 from moto.cloudformation.exceptions import UnformattedGetAttTemplateException
 from moto.cloudformation.models import CloudFormationBackend
 from moto.cloudwatch.responses import CloudWatchResponse
+from moto.core.base_backend import BackendDict, BaseBackend
 from moto.core.responses import ActionResult
+from moto.ec2.models import amis, instance_types
 from moto.ec2.models.security_groups import SecurityGroup
 from moto.elbv2.models import FakeLoadBalancer, FakeTargetGroup
 from moto.iam.access_control import PermissionResult
 from moto.route53.exceptions import NoSuchHostedZone
 from moto.route53.models import FakeZone, RecordSet, route53_backends
 from moto.s3.models import FakeBucket
+from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sns.models import Topic
 from moto.ssm.models import Parameter
 
@@ -65,7 +74,7 @@ def _load_balancer(balancer: Any, properties: Properties, region: str) -> None:
 
 
 def _keep_balancer_on_update() -> None:
-    """moto makes a balancer anew where CloudFormation changes attributes in place, and forgets the old one."""
+    """Change a balancer's attributes in place, as CloudFormation does: moto replaces the balancer."""
     model: Any = FakeLoadBalancer
 
     def kept(
@@ -101,14 +110,14 @@ def _topic(topic: Any, properties: Properties, region: str) -> None:
 
 
 def _hosted_zone(zone: Any, properties: Properties, region: str) -> None:
-    """A zone with VPCs is private, and has its comment: moto reads neither in a template."""
+    """Make a zone with VPCs private, and keep its comment: moto reads neither in a template."""
     del region
     zone.private_zone = bool(properties.get("VPCs"))
     zone.comment = properties.get("HostedZoneConfig", {}).get("Comment")
 
 
 def _delete_zones() -> None:
-    """moto leaves a stack's zone where it is; a record whose zone is gone before it is gone, too."""
+    """Delete a stack's zone, which moto keeps. A record whose zone is gone counts as deleted."""
     zone: Any = FakeZone
     record: Any = RecordSet
     delete = record.delete
@@ -153,7 +162,7 @@ def _keep_group_on_update() -> None:
 
 
 def _know_defaults_as_previous_values() -> None:
-    """moto ends in a 500 where a stack keeps a parameter that it was never given: its template's default holds then."""
+    """Use the template's default where a stack keeps a parameter that it was never given: moto answers 500."""
     resolve = CloudFormationBackend._resolve_update_parameters
 
     def kept(self: Any, instance: Any, incoming_params: list[Properties]) -> Any:
@@ -182,6 +191,18 @@ def _read_tags_of_parameters() -> None:
             return made(*given, **named)
 
         setattr(model, name, classmethod(read))
+
+
+def _alarms_in_a_state(describe: Callable[[Any], ActionResult]) -> Callable[[Any], ActionResult]:
+    """Filter alarms by names and state: moto filters by names only."""
+
+    def found(self: CloudWatchResponse) -> ActionResult:
+        alarms: Any = describe(self).result
+        state = self._get_param("StateValue")
+        kept = {kind: [one for one in each if state in (None, one.state_value)] for kind, each in alarms.items()}
+        return ActionResult(kept)
+
+    return found
 
 
 def _put_composite_alarm(self: CloudWatchResponse) -> ActionResult:
@@ -233,6 +254,8 @@ def complete_models() -> None:
     _read_tags_of_parameters()
     # moto reads bucket policies without their conditions: "deny whatever comes without TLS" would deny everything.
     setattr(FakeBucket, "get_permission", _no_verdict)  # noqa: B010
+    in_a_state = _alarms_in_a_state(CloudWatchResponse.describe_alarms)
+    setattr(CloudWatchResponse, "describe_alarms", in_a_state)  # noqa: B010
     setattr(CloudWatchResponse, "put_composite_alarm", _put_composite_alarm)  # noqa: B010  # moto's class lacks it
     balancer = {
         "LoadBalancerFullName": lambda it: _full_name(it.arn),
@@ -247,3 +270,122 @@ def complete_models() -> None:
         "TargetGroupName": lambda it: it.name,
     }
     _answer_attributes(FakeTargetGroup, target_group)
+
+
+REGION = "us-east-1"
+Answer = tuple[int, dict[str, str], str]
+Handler = Callable[[Any, str, Any], Answer]
+
+
+def answer(content: Mapping[str, Any], status: int = 200) -> Answer:
+    """Return an answer in JSON."""
+    return status, {"Content-Type": "application/json"}, json.dumps(content)
+
+
+def add_service(name: str, paths: Mapping[str, Handler]) -> None:
+    """Make a service known to moto's server in this process, which finds it by its modules' names."""
+    plain = name.replace("-", "")
+    package, models, urls = (ModuleType(f"moto.{plain}{part}") for part in ("", ".models", ".urls"))
+    pattern = rf"https?://{name}\.(.+)\.amazonaws\.com"
+    setattr(urls, "url_bases", [pattern])  # noqa: B010
+    setattr(urls, "url_paths", {"{0}" + path: handler for path, handler in paths.items()})  # noqa: B010
+    sys.modules |= {each.__name__: each for each in (package, models, urls)}
+    backend = type(f"{plain}Backend", (BaseBackend,), {"__module__": models.__name__})
+    backends: Any = BackendDict(backend, plain, use_boto3_regions=False, additional_regions=[REGION])
+    for module in (package, models):
+        setattr(module, f"{plain}_backends", backends)
+    backend_index.backend_url_patterns.append((name, re.compile(pattern)))
+
+
+def _shift(request: Any, full_url: str, headers: Any) -> Answer:
+    """Begin a zonal shift; nothing is shifted."""
+    del full_url, headers
+    asked = json.loads(request.data)
+    kept = {name: asked[name] for name in ("resourceIdentifier", "awayFrom", "comment")}
+    times = {"startTime": 0, "expiryTime": 7200}
+    return answer({"zonalShiftId": str(uuid4()), "status": "ACTIVE", **times, **kept}, 201)
+
+
+def _health(request: Any, full_url: str, headers: Any) -> Answer:
+    """Tell of no event of AWS's own."""
+    del request, full_url, headers
+    return answer({"events": []})
+
+
+def add_small_services() -> None:
+    """Make the services of runbooks known to moto's server."""
+    add_service("arc-zonal-shift", {"/zonalshifts$": _shift})
+    add_service("health", {"/$": _health})
+
+
+REGION, ZONES = "us-east-1", ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
+BASE_IMAGE = "ami-0ba5e00000000228a"
+# The one that a fleet pins, and its neighbours: an older one, other systems, frameworks, SDKs and roots.
+IMAGES = (
+    (BASE_IMAGE, "Deep Learning Base Neuron AMI (Ubuntu 24.04) 20260226", "Neuron SDK 2.28.1", "/dev/sda1"),
+    ("ami-00000000000000001", "Deep Learning Base Neuron AMI (Ubuntu 24.04) 20260115", "Neuron SDK 2.28", "/dev/sda1"),
+    ("ami-00000000000000002", "Deep Learning Base Neuron AMI (Ubuntu 24.04) 20260601", "Neuron SDK 2.29", "/dev/sda1"),
+    ("ami-00000000000000003", "Deep Learning Base Neuron AMI (Amazon Linux 2023) 20260401", "SDK 2.28", "/dev/xvda"),
+    ("ami-00000000000000004", "Deep Learning AMI Neuron (Ubuntu 24.04) 20260401", "Neuron SDK 2.28.1", "/dev/sda1"),
+    ("ami-00000000000000005", "Deep Learning Base Neuron AMI (Ubuntu 24.04) 20260402", "Neuron SDK 2.28", "/dev/xvda"),
+    (
+        "ami-00000000000000006",
+        "Deep Learning Base Neuron AMI (Ubuntu 24.04) PyTorch 20260403",
+        "Neuron SDK 2.28",
+        "/dev/sda1",
+    ),
+)
+# Canonical's for arm64: the newest, an older one, and a newer one of the same name that somebody else made public.
+UBUNTU, CANONICAL = "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server", "099720109477"
+ARM64_IMAGE = "ami-0ba5e0000000a264a"
+UBUNTU_IMAGES = (
+    (ARM64_IMAGE, f"{UBUNTU}-20260310", CANONICAL),
+    ("ami-00000000000000007", f"{UBUNTU}-20260110", CANONICAL),
+    ("ami-00000000000000008", f"{UBUNTU}-20260401", "111122223333"),
+)
+QUOTA = 100_000.0
+# Service Quotas' names and codes; infra/operations/quotas.py looks them up by code.
+QUOTAS = {
+    "ec2": ("L-1216C47A", "L-1945791B", "L-2C3B7624"),
+    "ebs": ("L-7A658B76",),
+    "elasticloadbalancing": ("L-53DA6B97", "L-7E6692B2", "L-69A177A2", "L-0BB7B635", "L-8A66D0E6"),
+    "elasticache": ("L-DFE45DF3",),
+    "vpc": ("L-F678F1CE", "L-DF5E4CA3", "L-29B6F2EB", "L-0EA8095F"),
+}
+
+
+def _image(id: str, name: str, sdk: str, root: str) -> dict[str, Any]:
+    date = name[-8:]
+    return {
+        "ami_id": id,
+        "name": name,
+        "description": f"Supported EC2 instances: Inf2, Trn1. {sdk}",
+        "owner_id": "898082745236",
+        "public": True,
+        "virtualization_type": "hvm",
+        "architecture": "x86_64",
+        "root_device_name": root,
+        "root_device_type": "ebs",
+        "creation_date": f"{date[:4]}-{date[4:6]}-{date[6:]}T00:00:00.000Z",
+    }
+
+
+def _list_service_quotas(self: ServiceQuotasResponse) -> str:
+    service = str(json.loads(self.body)["ServiceCode"])
+    quotas = [
+        {"ServiceCode": service, "QuotaCode": code, "QuotaName": code, "Value": QUOTA} for code in QUOTAS[service]
+    ]
+    return json.dumps({"Quotas": quotas})
+
+
+def furnish_the_account() -> None:
+    """Extend moto in this process, before it makes its first EC2 backend."""
+    amis.AMIS.extend(_image(*each) for each in IMAGES)
+    for id, name, owner in UBUNTU_IMAGES:
+        described = {"owner_id": owner, "architecture": "arm64", "description": "Canonical, Ubuntu, 24.04, arm64"}
+        amis.AMIS.append(_image(id, name, "", "/dev/sda1") | described)
+    offered = instance_types.INSTANCE_TYPE_OFFERINGS["availability-zone"][REGION]
+    for kind in ("inf2.xlarge", "trn1.2xlarge"):
+        offered.extend({"InstanceType": kind, "Location": zone, "LocationType": "availability-zone"} for zone in ZONES)
+    for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
+        setattr(ServiceQuotasResponse, operation, _list_service_quotas)

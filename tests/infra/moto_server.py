@@ -15,6 +15,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.stub import Stubber
 
 from tests.processes import PATIENCE
 
@@ -41,6 +42,11 @@ class MotoServer:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
+    def empty(self) -> None:
+        """Take everything out of the account."""
+        asked = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")
+        urllib.request.urlopen(asked, timeout=PATIENCE).close()
+
     def client(self, service: str, region: str = REGION) -> Any:
         """A boto3 client of the server."""
         return boto3.client(
@@ -50,6 +56,14 @@ class MotoServer:
             aws_access_key_id="testing",
             aws_secret_access_key="testing",
         )
+
+
+def stubbed(service: str) -> tuple[Any, Stubber]:
+    """A client whose answers a test gives and botocore checks for their shape: for what moto does not know."""
+    client = boto3.client(service, region_name=REGION, aws_access_key_id="t", aws_secret_access_key="t")
+    stub = Stubber(client)
+    stub.activate()
+    return client, stub
 
 
 def _free_port() -> int:

@@ -3,13 +3,14 @@
 What an account refuses is refused: a state's name that a machine has twice, within its maps too (Amazon States
 Language: "state names MUST be unique within the scope of the whole state machine"; DUPLICATE_STATE_NAME in the API
 reference of ValidateStateMachineDefinition).
+
+Waits are short: an execution looks again after a fraction of a second.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 from moto.core.config import default_user_config
 from moto.stepfunctions import models
@@ -18,7 +19,11 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.service impor
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_sfn import (
     StateTaskServiceSfn,
 )
+from moto.stepfunctions.parser.asl.component.state.wait.wait_function.wait_function import WaitFunction
+from moto.stepfunctions.parser.asl.eval.environment import Environment
 from moto.stepfunctions.parser.models import StepFunctionsParserBackend, stepfunctions_parser_backends
+
+LONGEST_WAIT_SECONDS = 0.3
 
 
 def run_state_machines() -> None:
@@ -35,19 +40,22 @@ def run_state_machines() -> None:
 
     setattr(StepFunctionsParserBackend, "_validate_definition", staticmethod(refused))  # noqa: B010
     _executions_start_executions()
+    setattr(WaitFunction, "_wait_interval", _wait_shortly)  # noqa: B010
+
+
+def _wait_shortly(_: WaitFunction, env: Environment, wait_seconds: int) -> None:
+    env.program_state_event.wait(min(wait_seconds, LONGEST_WAIT_SECONDS))
 
 
 def _executions_start_executions() -> None:
-    """A task has names in PascalCase, Step Functions' own API in camelCase; moto takes the one for the other, and calls
-    what has no name None.
-    """
+    """A task has names in PascalCase, Step Functions' own API in camelCase; moto takes the one for the other."""
     ask = StateTaskServiceSfn._eval_service_task
 
     def asked(
         self: StateTaskServiceSfn, env: Any, resource_runtime_part: Any, normalised_parameters: Any, **given: Any
     ) -> None:
         parameters = {key[0].lower() + key[1:]: value for key, value in normalised_parameters.items()}
-        ask(self, env, resource_runtime_part, {"name": uuid4().hex, **parameters}, **given)
+        ask(self, env, resource_runtime_part, parameters, **given)
         told(self, env.stack[-1])
 
     def told(_: StateTaskServiceSfn, response: Any, **_given: Any) -> None:

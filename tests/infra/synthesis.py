@@ -1,4 +1,4 @@
-"""Both fleets that ship, synthesised once a test run, each in a process of its own and as app.py composes them."""
+"""Fleets synthesised once a test run, each in a process of its own and as app.py composes them."""
 
 import json
 import subprocess
@@ -8,18 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
+from aws_cdk import App
 from cfnlint.api import ManualArgs, lint  # type: ignore[import-untyped]
 
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
-from infra.node import use_packaged_node
-
-use_packaged_node()
-
-from aws_cdk import App  # noqa: E402  # jsii starts its Node at this import
-
-from infra.stacks import compose  # noqa: E402
-from tests.infra.fleet.fleets import dev_fleet  # noqa: E402
+from infra.stacks import compose
+from tests.infra.fleet.fleets import GRAVITON, dev_fleet
 
 Template = dict[str, Any]
 _BY_STACK = "templates-by-stack.json"
@@ -51,7 +46,7 @@ def changed_fleet(changes: dict[str, Any]) -> dict[str, Template]:
 
 
 def findings(outdir: str) -> list[str]:
-    """What the checks found in a synthesised app and nobody accepted: rule and construct."""
+    """The checks' findings in a synthesised app that are not accepted: rule and construct."""
     report = json.loads((Path(outdir) / "validation-report.json").read_text(encoding="utf-8"))
     return [
         f"{violation['ruleName']} at {place['constructPath']}"
@@ -116,6 +111,82 @@ def main(fleet: str, outdir: str) -> None:
     settings = FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml") if ships else dev_fleet(json.loads(fleet))
     found = templates_of(app_of(settings, outdir))
     (Path(outdir) / _BY_STACK).write_text(json.dumps(found), encoding="utf-8")
+
+
+JWT = {"method": "jwt", "issuer": "https://issuer.example.com/", "jwks": "https://issuer.example.com/keys"}
+MTLS = {"method": "mtls", "trust_bundle": "s3://trusted-123456789012/authorities/2027.pem"}
+AUTHORITY = "arn:aws:acm-pca:us-east-1:123456789012:certificate-authority/0123"
+OWN_KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
+ACCOUNTS = ("111122223333", "444455556666")
+VPCS = (
+    {"vpc_id": "vpc-0123456a", "region": "us-east-1"},
+    {"vpc_id": "vpc-0123456b", "region": "us-east-1", "account": "111122223333"},
+)
+NETWORKS = ("10.0.0.0/12", "10.32.0.0/13")
+WAYS = {"transit_gateway": "tgw-0123456789abcdef0", "peering": "pcx-0123456789abcdef0"}
+_SALE = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "lead_minutes": 60}
+LOCKED: dict[str, Any] = {
+    "load_balancer.authentication": MTLS,
+    "load_balancer.certificate_authority": AUTHORITY,
+    "groups.1.reserve": True,
+    "events": [_SALE | {"multiplier": 1}],
+    "groups.0.maximum": 12,
+    "maximum_cell_instances": 20,
+    "callers.0.accounts": list(ACCOUNTS),
+    "access.acceptance_required": False,
+    "access.caller_vpcs": list(VPCS),
+    "log_key": OWN_KEY,
+    "machine_image.scan": True,
+    "cost_anomalies": True,
+    "shopper_events": {
+        "enabled": True,
+        "bucket": True,
+        "days": 40,
+        "experiment": {"name": "autumn", "arms": {"control": 50, "2": 30, "rules": 20}},
+    },
+}
+PUBLIC: dict[str, Any] = {
+    "load_balancer.scheme": "internet-facing",
+    "load_balancer.authentication": JWT,
+    "load_balancer.reserve_capacity": True,
+    "events": [_SALE | {"multiplier": 1.5}],
+    "network.nat": True,
+    "access.privatelink": False,
+    "callers.0.cidrs": ["198.51.100.0/24"],
+}
+_BY_NETWORK: dict[str, Any] = {"access.privatelink": False, "callers.0.cidrs": list(NETWORKS)}
+ROUTED: dict[str, Any] = _BY_NETWORK | {
+    "access.transit_gateway": WAYS["transit_gateway"],
+    "groups": [{"instance_type": "inf2.xlarge", "minimum": 3, "maximum": 10}],
+    "cells": 2,
+    "network.cell_weights": [0, 1],
+    "network.endpoints": [{"service": "s3", "reason": "hosts read a table at boot", "actions": ["s3:GetObject"]}],
+}
+PEERED: dict[str, Any] = _BY_NETWORK | {"access.peering": WAYS["peering"]} | GRAVITON
+
+
+@cache
+def locked() -> dict[str, Template]:
+    """An internal fleet behind mutual TLS and PrivateLink, with keys and an authority of its own and reservations."""
+    return changed_fleet(LOCKED)
+
+
+@cache
+def public() -> dict[str, Template]:
+    """A fleet on the internet, behind JWT, with NAT and reserved balancers."""
+    return changed_fleet(PUBLIC)
+
+
+@cache
+def routed() -> dict[str, Template]:
+    """A fleet of one kind of hosts and a sandbox, whose callers come through a transit gateway, and that reaches S3."""
+    return changed_fleet(ROUTED)
+
+
+@cache
+def peered() -> dict[str, Template]:
+    """A fleet of two architectures, whose callers come through a peering."""
+    return changed_fleet(PEERED)
 
 
 if __name__ == "__main__":

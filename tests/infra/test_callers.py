@@ -1,34 +1,48 @@
-"""What docs/fleet.md hands to callers works: the client that tries a second cell, and the stack with its endpoints."""
+"""The clients of cells: the client and the stack that docs/fleet.md gives to callers, and the canary."""
 
 import importlib.util
 import json
+import ssl
+import subprocess
 import threading
 import urllib.error
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
-from cfnlint.api import ManualArgs, lint  # type: ignore[import-untyped]
+from starlette.datastructures import Headers
 
+from infra.constructs.ask_plans import NoGoodPlanError, ask, handler, question
+from infra.fleet.alarms import cell_alarms, gates
+from infra.fleet.network_parts import Authentication
 from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.synthetic_plans import CALLER, PORT, headers
+from service.api.api_keys import Callers
+from service.settings.choices import CallerSource
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.synthesis import lint_findings, templates
 
 EXAMPLES = REPOSITORY_ROOT / "docs" / "examples"
 
 
 class Cell:
-    """A load balancer that answers every plan with one status."""
+    """A server that answers POST /plan with `answer`, over TLS if given a folder, and keeps what it is asked."""
 
-    def __init__(self, status: int) -> None:
-        self.asked: list[dict[str, Any]] = []
-        asked = self.asked
+    def __init__(self, status: int = 200, folder: Path | None = None) -> None:
+        self.answer: tuple[int, Any] = (status, {"status": status})
+        self.asked: list[tuple[str, dict[str, Any], dict[str, str]]] = []
+        cell = self
 
         class Answers(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                body = json.dumps({"status": status}).encode()
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                cell.asked.append((self.path, asked, dict(self.headers)))
+                status, said = cell.answer
+                body = said if isinstance(said, bytes) else json.dumps(said).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -38,7 +52,15 @@ class Cell:
                 del words
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if folder is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
+            made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate]
+            subprocess.run([*made, "-subj", "/CN=plan.planner.internal"], check=True, capture_output=True)
+            context.load_cert_chain(certificate, key)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{self.address}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def end(self) -> None:
@@ -68,13 +90,13 @@ def client() -> ModuleType:
 def test_the_first_cell_is_asked_first(client: ModuleType, cells: list[Cell]) -> None:
     assert client.ask([cell.url for cell in cells], "red shoes") == {"status": 200}
     assert [len(cell.asked) for cell in cells] == [1, 0]
-    assert cells[0].asked[0]["query"] == "red shoes"
+    assert cells[0].asked[0][1]["query"] == "red shoes"
 
 
 @pytest.mark.parametrize("cells", [(503, 200), (429, 200), (502, 200)], indirect=True)
 def test_the_second_cell_is_asked_when_the_first_fails(client: ModuleType, cells: list[Cell]) -> None:
     assert client.ask([cell.url for cell in cells], "red shoes") == {"status": 200}
-    assert sum(cell.asked[0]["deadline_ms"] for cell in cells) <= client.DEADLINE_MS
+    assert sum(cell.asked[0][1]["deadline_ms"] for cell in cells) <= client.DEADLINE_MS
 
 
 @pytest.mark.parametrize("cells", [(200,)], indirect=True)
@@ -96,18 +118,97 @@ def test_when_no_cell_answers_the_last_one_s_error_is_told(client: ModuleType) -
         client.ask(["http://127.0.0.1:1", "http://127.0.0.1:1"], "red shoes")
 
 
-@pytest.mark.parametrize("name", ["faults", "pipeline-role"])
+@pytest.mark.parametrize("name", ["caller", "faults", "pipeline-role"])
 def test_what_a_platform_s_people_are_handed_is_sound(name: str) -> None:
     template = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
-    found = lint(json.dumps(template), config=ManualArgs(regions=["us-east-1"]))
-    assert [f"{match.rule.id} {match.message} {match.path}" for match in found] == []
+    assert lint_findings(template) == []
+    if name == "caller":
+        records = [each["Properties"] for each in template["Resources"].values() if "Record" in each["Type"]]
+        names = {record["Name"]["Fn::Sub"].replace("${Domain}", "d") for record in records}
+        assert names == {"cell-1.plan.d", "cell-2.plan.d", "plan.d"}
 
 
-def test_the_caller_s_stack_is_sound() -> None:
-    template = yaml.safe_load((EXAMPLES / "caller.yaml").read_text(encoding="utf-8"))
-    found = lint(json.dumps(template), config=ManualArgs(regions=["us-east-1"]))
-    assert [f"{match.rule.id} {match.message} {match.path}" for match in found] == []
-    names = [
-        each["Properties"]["Name"]["Fn::Sub"] for each in template["Resources"].values() if "Record" in each["Type"]
+PLAN = {"degraded": False, "plan": {"queries": ["red running shoes"]}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    made = Cell(folder=tmp_path_factory.mktemp("cell"))
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def cell(server: Cell) -> Cell:
+    server.answer, server.asked = (200, PLAN), []
+    return server
+
+
+def test_a_run_asks_what_the_cell_has_not_seen(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = headers(Authentication(method="mtls", trust_bundle="s3://trust-{account}/a.pem"))
+    environment = {"ADDRESS": cell.address, "NAME": "plan.planner.internal", "DEADLINE_MS": "300"}
+    for name, value in (environment | {"HEADERS": json.dumps(told)}).items():
+        monkeypatch.setenv(name, value)
+    assert handler({}, None) == "a plan, whole and in time"
+    ((path, body, seen),) = cell.asked
+    assert (path, body["deadline_ms"], seen["Host"]) == ("/plan", 300, "plan.planner.internal")
+    assert seen["X-Amzn-Mtls-Clientcert-Subject"] == f"CN={CALLER}"
+    assert len({question(60 * minute) for minute in range(24 * 60)}) == 24 * 60, "a day without a repetition"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((503, {"title": "full"}), "status 503"),
+        ((200, b"<html>"), "no plan"),
+        ((200, {"plan": None, "degraded": False}), "no plan"),
+        ((200, PLAN | {"degraded": True, "reason": "capacity"}), "a plan by the reader in the model's place: capacity"),
+        ((200, {"degraded": False, "plan": {"queries": []}}), "searches for nothing"),
+    ],
+)
+def test_what_is_no_good_plan_fails_a_run(cell: Cell, answer: tuple[int, Any], said: str) -> None:
+    cell.answer = answer
+    with pytest.raises(NoGoodPlanError, match=said):
+        ask(cell.address, {}, 300, 0)
+
+
+def test_a_late_plan_and_a_cell_that_is_gone_fail_a_run(cell: Cell) -> None:
+    with pytest.raises(NoGoodPlanError, match="ms, of at most 0"):
+        ask(cell.address, {}, 0, 0)
+    with pytest.raises(OSError, match="refused"):
+        ask("127.0.0.1:1", {}, 300, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "authentication"),
+    [
+        ("certificate", Authentication(method="mtls", trust_bundle="s3://trust-{account}/a.pem")),
+        ("token", Authentication(method="jwt", issuer="https://i", jwks="https://i/k", caller_claim="azp")),
+    ],
+)
+def test_hosts_know_the_canary_by_the_name_that_it_gives(source: CallerSource, authentication: Authentication) -> None:
+    callers = Callers(source, authentication.caller_claim, {}, ())
+    assert callers.caller(Headers(headers(authentication))).name == CALLER
+
+
+def test_the_canary_stops_a_rollout_and_is_off_by_one_line() -> None:
+    assert "peakplan-dev-cell-1-synthetic-plans" in gates("dev", "cell-1")
+    off = dev_fleet({"synthetic_plans": {"enabled": False}})
+    assert "synthetic-plans" in {alarm.key for alarm in cell_alarms(dev_fleet())}
+    assert "synthetic-plans" not in {alarm.key for alarm in cell_alarms(off)}
+
+
+def test_nobody_but_the_canary_reaches_its_port() -> None:
+    found = {name: stack["Resources"].values() for name, stack in templates("dev").items()}
+    (opened,) = [
+        each["Properties"]
+        for stack in found.values()
+        for each in stack
+        if each["Type"] == "AWS::EC2::SecurityGroupIngress" and each["Properties"].get("FromPort") == PORT
     ]
-    assert {name.replace("${Domain}", "d") for name in names} == {"cell-1.plan.d", "cell-2.plan.d", "plan.d"}
+    assert "Plans" in json.dumps(opened["SourceSecurityGroupId"])
+    groups = [each for each in found["Cell-1"] if each["Type"] == "AWS::EC2::SecurityGroup"]
+    assert str(PORT) not in json.dumps([each["Properties"].get("SecurityGroupIngress", []) for each in groups])
+    canaries = [each["Properties"] for each in found["Edge"] if each["Type"] == "AWS::Synthetics::Canary"]
+    assert [each["Name"] for each in canaries] == ["peakplan-dev-cell-1"]
+    assert canaries[0]["Schedule"]["Expression"] == "rate(1 minute)"

@@ -1,6 +1,7 @@
-"""What stands both in `infra` and in `service`, which may not import each other, is the same in both."""
+"""Values duplicated in `infra` and `service`, which may not import each other, agree."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -16,10 +17,11 @@ from infra.fleet.rules import MEDUSA_RANKS
 from infra.fleet.settings import FleetSettings
 from service.engines.neuron import configuration
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, neuron_arguments
-from service.planner.worth.scorer import Scorer
+from service.planner.reader.reading import Reader
 from service.settings import Settings
-from service.settings.choices import SHIPPED_MODEL, Routing
+from service.settings.choices import Routing
 from tests.infra.fleet.fleets import dev_with
+from tests.readers import bounded_model
 
 CHAIN = [[0], [0, 0], [0, 0, 0]]
 
@@ -29,10 +31,11 @@ def test_nxdi_s_fixed_numbers_are_the_same() -> None:
     assert configuration.CANDIDATES == MEDUSA_RANKS
 
 
-def test_the_work_that_rules_leave_is_what_the_scorer_s_bound_says() -> None:
-    scorer = Scorer.load(SHIPPED_MODEL)
-    assert scorer is not None
-    assert read_model_folder(SHIPPED_MODEL)["work_by_choice"] == scorer.worth.bound.work
+def test_the_work_that_the_reader_leaves_is_what_its_bound_says(tmp_path: Path) -> None:
+    folder = bounded_model(tmp_path / "model", 0.3)
+    bound = Reader.load(folder).choices.bound
+    assert bound is not None
+    assert read_model_folder(folder)["work_by_choice"] == bound.work < 1
     assert get_args(Model.model_fields["routing"].annotation) == get_args(Routing)
 
 

@@ -1,20 +1,85 @@
-"""The alarms of the observability stack as CloudFormation gets them."""
+"""The observability stack as CloudFormation gets it: alarms, topics, dashboards."""
 
 import json
 import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import aws_cdk
 import pytest
 from aws_cdk.assertions import Template
-from cdk_nag import AwsSolutionsChecks
+from pydantic import ValidationError
 
+from infra.constructs.dashboard import dashboards
+from infra.constructs.names import CellNames
 from infra.fleet.alarm_kinds import Severity
 from infra.fleet.alarms import cell_alarms
+from infra.fleet.dashboard_lines import shortened, whole
+from infra.fleet.description import MOST_CELLS
 from infra.fleet.metrics import metrics
+from infra.fleet.parts import OnCall
+from infra.fleet.settings import FLEETS, FleetSettings
 from infra.stacks import ObservabilityStack
-from tests.infra.moto_server import MotoServer
-from tests.infra.observability import TOLD, alarms, fleet, names, of_type, resources, stack, template
+from tests.infra.fleet.fleets import dev_fleet
+
+Resource = dict[str, Any]
+
+
+@cache
+def fleet() -> FleetSettings:
+    return FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+
+
+def names() -> list[CellNames]:
+    """Two cells as their stacks would name them."""
+    return [
+        CellNames(
+            cell,
+            f"app/{cell}/1",
+            (f"targetgroup/{cell}/1",),
+            tuple(f"{cell}-{group.chip}" for group in fleet().groups),
+            network_load_balancer=f"net/{cell}/1",
+            network_target_group=f"targetgroup/{cell}-front/1",
+            cache_nodes=(f"{cell}-001", f"{cell}-002"),
+            log_group=f"/peakplan/prime-day/{cell}/1a2b3c4d",
+        )
+        for cell in ("cell-1", "cell-2")
+    ]
+
+
+TOLD = ("night@example.com", "desk@example.com")
+
+
+@cache
+def stack(page: str = TOLD[0], ticket: str = TOLD[1]) -> ObservabilityStack:
+    settings = fleet().model_copy(update={"on_call": OnCall(page=page, ticket=ticket)})
+    app = aws_cdk.App(analytics_reporting=False)
+    return ObservabilityStack(app, "Observability", settings=settings, cells=names())
+
+
+@cache
+def template(page: str = TOLD[0], ticket: str = TOLD[1]) -> dict[str, Any]:
+    found: dict[str, Any] = Template.from_stack(stack(page, ticket)).to_json()
+    return found
+
+
+def resources(page: str = TOLD[0], ticket: str = TOLD[1]) -> dict[str, Resource]:
+    found: dict[str, Resource] = template(page, ticket)["Resources"]
+    return found
+
+
+def of_type(kind: str) -> list[Resource]:
+    return [found["Properties"] for found in resources().values() if found["Type"] == f"AWS::{kind}"]
+
+
+def alarms() -> dict[str, Resource]:
+    return {
+        found["AlarmName"]: found for kind in ("Alarm", "CompositeAlarm") for found in of_type(f"CloudWatch::{kind}")
+    }
 
 
 def test_every_cell_has_every_alarm_under_a_name_that_says_which() -> None:
@@ -60,20 +125,12 @@ def test_pages_and_tickets_notify_and_parts_and_pages_inputs_do_not() -> None:
         assert bool(alarm.get("OKActions")) is notifies, name
         if notifies:
             assert topic_of(alarm["AlarmActions"][0]) == ("pages" if definition.key == "page" else "tickets"), name
+    assert tuple(each["Endpoint"] for each in of_type("SNS::Subscription")) == TOLD
 
 
 def topic_of(action: Any) -> str:
-    """What the topic behind an action is for."""
+    """Return the purpose of an action's topic."""
     return str(resources()[action["Ref"]]["Properties"]["TopicName"].rpartition("-")[2])
-
-
-def test_a_deploy_holds_the_page_back_through_the_quiet_alarm() -> None:
-    found = resources()
-    for cell in ("cell-1", "cell-2"):
-        page = alarms()[f"peakplan-prime-day-{cell}-page"]
-        suppressor = page["ActionsSuppressor"]["Fn::GetAtt"][0]
-        assert found[suppressor]["Properties"]["AlarmName"] == f"peakplan-prime-day-{cell}-quiet"
-        assert page["ActionsSuppressorWaitPeriod"] == page["ActionsSuppressorExtensionPeriod"] == 60
 
 
 def test_a_composite_alarm_waits_for_the_alarms_it_names() -> None:
@@ -82,39 +139,6 @@ def test_a_composite_alarm_waits_for_the_alarms_it_names() -> None:
         if found["Type"] == "AWS::CloudWatch::CompositeAlarm":
             named = set(re.findall(r'ALARM\("([^"]+)"\)', found["Properties"]["AlarmRule"]))
             assert named <= {names_of[logical] for logical in found["DependsOn"]}
-
-
-def published(name: str) -> tuple[str, str]:
-    return metrics().namespace(name), metrics().published_name(name)
-
-
-def test_alarm_metrics_are_those_of_the_data_file_with_all_their_dimensions() -> None:
-    for alarm in of_type("CloudWatch::Alarm"):
-        returned = [query for query in alarm["Metrics"] if query["ReturnData"]]
-        assert len(returned) == 1, alarm["AlarmName"]
-        for query in alarm["Metrics"]:
-            if "MetricStat" in query:
-                metric = query["MetricStat"]["Metric"]
-                dimensions = tuple(dimension["Name"] for dimension in metric["Dimensions"])
-                known = next(
-                    name for name in metrics().metrics if published(name) == (metric["Namespace"], metric["MetricName"])
-                )
-                metrics().metric(known, dimensions)
-
-
-def test_topics_are_encrypted_with_a_rotated_key_that_alarms_may_use() -> None:
-    topics, (key,) = of_type("SNS::Topic"), of_type("KMS::Key")
-    statements = key["KeyPolicy"]["Statement"]
-    services = [each["Principal"].get("Service") for each in statements]
-    alarms_may = [each for each in services if each and "cloudwatch.amazonaws.com" in each]
-
-    assert len(topics) == 2
-    assert all("KmsMasterKeyId" in topic for topic in topics)
-    assert key["EnableKeyRotation"] is True
-    assert [sorted(each) for each in alarms_may] == [
-        ["budgets.amazonaws.com", "cloudwatch.amazonaws.com", "costalerts.amazonaws.com"]
-    ]
-    assert tuple(each["Endpoint"] for each in of_type("SNS::Subscription")) == TOLD
 
 
 def test_a_team_with_a_topic_of_its_own_gets_no_other() -> None:
@@ -127,29 +151,214 @@ def test_a_team_with_a_topic_of_its_own_gets_no_other() -> None:
     assert all(actions == [theirs] for actions in told)
 
 
-def test_cdk_nag_finds_nothing() -> None:
-    assert [each.rule_name for each in AwsSolutionsChecks(stack()).validate_scope(stack()).violations] == []
+Boards = dict[str, Any]
+FLEET, FIRST = "peakplan-prime-day", "peakplan-prime-day-cell-1"
+CERTIFICATE = "arn:aws:acm:us-east-1:123456789012:certificate/1"
 
 
-@pytest.mark.slow
-def test_every_alarm_reads_back_after_a_deploy(moto_server: MotoServer) -> None:
-    whole = template()
-    certificate = fleet().load_balancer.certificate_parameter
-    moto_server.client("ssm").put_parameter(Name=certificate, Value="arn:aws:acm:::certificate/1", Type="String")
-    asked = {name: each for name, each in whole["Parameters"].items() if each["Default"] == certificate}
-    moto_server.client("cloudformation").create_stack(
-        StackName="observability-alone",
-        TemplateBody=json.dumps({"Parameters": asked, "Resources": whole["Resources"]}),
-    )
-    cloudwatch = moto_server.client("cloudwatch")
-    pages = cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm", "CompositeAlarm"])
-    found = {
-        alarm["AlarmName"]: alarm for page in pages for kind in page if kind.endswith("Alarms") for alarm in page[kind]
-    }
-    page = found["peakplan-prime-day-cell-2-page"]
+def boards_of(cells: list[CellNames]) -> Boards:
+    return dashboards(fleet(), cells, lambda name: f"arn:aws:cloudwatch:us-east-1:1:alarm:{name}", CERTIFICATE)
 
-    assert set(found) >= set(alarms())
-    assert page["ActionsSuppressor"] == found["peakplan-prime-day-cell-2-quiet"]["AlarmArn"]
-    assert found["peakplan-prime-day-cell-1-p99"]["Metrics"][0]["MetricStat"]["Stat"] == "p99"
-    body = json.loads(cloudwatch.get_dashboard(DashboardName="peakplan-prime-day")["DashboardBody"])
-    assert any(page["AlarmArn"] in widget["properties"].get("alarms", []) for widget in body["widgets"])
+
+@pytest.fixture(scope="module")
+def boards() -> Boards:
+    return boards_of(names())
+
+
+def widgets(boards: Boards) -> list[Any]:
+    return [widget for board in boards.values() for widget in board["widgets"]]
+
+
+def entries(boards: Boards) -> Iterator[tuple[str, list[Any]]]:
+    """Every line of every graph, with its graph's title."""
+    for widget in widgets(boards):
+        for entry in widget["properties"].get("metrics", []):
+            yield widget["properties"]["title"], entry
+
+
+def test_the_stack_carries_these_dashboards(boards: Boards) -> None:
+    found = {each["DashboardName"]: each for each in of_type("CloudWatch::Dashboard")}
+    assert set(boards) == {FLEET, FIRST, "peakplan-prime-day-cell-2"} <= set(found)
+    for name, board in boards.items():
+        parts = found[name]["DashboardBody"]["Fn::Join"][1]
+        text = "".join(part if isinstance(part, str) else "arn" for part in parts)
+        assert len(json.loads(text)["widgets"]) == len(board["widgets"])
+
+
+@pytest.mark.parametrize("name", [FLEET, FIRST])
+def test_widgets_fill_their_rows_and_never_overlap(boards: Boards, name: str) -> None:
+    def cells(widget: dict[str, Any]) -> set[tuple[int, int]]:
+        xs = range(widget["x"], widget["x"] + widget["width"])
+        return {(x, y) for x in xs for y in range(widget["y"], widget["y"] + widget["height"])}
+
+    taken = [cells(widget) for widget in boards[name]["widgets"]]
+
+    assert all(one.isdisjoint(other) for one, other in combinations(taken, 2))
+    bottom = max(y for each in taken for _, y in each) + 1
+    assert set().union(*taken) == {(x, y) for x in range(24) for y in range(bottom)}
+
+
+def test_a_cell_s_board_has_everything_on_call_asks_for(boards: Boards) -> None:
+    for cell in ("cell-1", "cell-2"):
+        board = {"": boards[f"{FLEET}-{cell}"]}
+        labels = {entry[0]["label"] for _, entry in entries(boards) if "label" in entry[0]}
+        assert labels >= {
+            "good %", "burn", "burn, by the model", "p50", "p90", "p99", "requests", "degraded %", "shed %",
+            "cache hits %", "offered", "outstanding", "tokens a step", "in service", "wanted", "warm", "busy %",
+            "hardware", "runtime", "$ inf2", "capacity", "deadline", "too_long", "engine", "fault",
+            "choices that differ %", "differ as expected %",
+            "queue p99", "replicas", "restarts", "accepted %", "tokens a draft", "0", "3", "us-east-1d",
+        }  # fmt: skip
+        assert {widget["properties"]["title"] for widget in widgets(board) if widget["type"] == "log"} == {
+            f"{cell} requests by caller, a minute"
+        }
+
+
+def test_zones_callers_tls_and_the_certificate_are_to_be_seen(boards: Boards) -> None:
+    zones = fleet().availability_zones
+    by_zone = [entry for title, entry in entries({"": boards[FIRST]}) if "by zone" in title and len(entry) > 2]
+    assert {entry[entry.index("AvailabilityZone") + 1] for entry in by_zone} == set(zones)
+    front = {entry[1] for _, entry in entries({"": boards[FLEET]}) if isinstance(entry[0], str)}
+    assert front >= {
+        "ClientTLSNegotiationErrorCount", "RejectedConnectionCount", "DaysToExpiry", "EMFParsingErrors",
+        "EMFValidationErrors",
+    }  # fmt: skip
+    (days,) = [entry for _, entry in entries({"": boards[FLEET]}) if entry[1:2] == ["DaysToExpiry"]]
+    assert CERTIFICATE in days
+    (log,) = [widget for widget in boards[FLEET]["widgets"] if widget["type"] == "log"]
+    assert "SOURCE '/peakplan/prime-day/cell-2/1a2b3c4d'" in log["properties"]["query"]
+
+
+def test_the_fleet_s_board_has_a_curve_for_every_cell(boards: Boards) -> None:
+    for title in ("p99 by cell, s", "Requests by cell, a minute", "Instances by cell"):
+        labels = {
+            entry[0].get("label") for found, entry in entries({"": boards[FLEET]}) if found == title and len(entry) == 1
+        }
+        assert {"cell-1", "cell-2"} <= labels
+
+
+def test_the_fleet_s_row_shows_who_plans_which_release_it_is_and_how_far_quotas_reach(boards: Boards) -> None:
+    titles = {widget["properties"].get("title", "") for widget in widgets(boards)}
+    assert {"Plans without the model, %: fleet and cells", "vCPU quota in use, %", "Plans by intent"} <= titles
+    searched = [entry[0]["expression"] for _, entry in entries(boards) if "SEARCH" in str(entry[0])]
+    assert any("Release" in text and 'MetricName="Requests"' in text for text in searched)
+    quota = [str(entry[0]) for title, entry in entries(boards) if title.startswith("vCPU quota")]
+    asked = re.findall(r"SERVICE_QUOTA\((\w+)\)", " ".join(quota))
+    published = {entry[-1]["id"]: entry[0] for title, entry in entries(boards) if title.startswith("vCPU quota")}
+    assert asked
+    assert {published[id] for id in asked} == {"AWS/Usage"}, "a quota is a metric's, not an expression's"
+
+
+def test_every_metric_that_is_published_stands_on_a_graph(boards: Boards) -> None:
+    """A metric that no graph shows is not worth its price."""
+    shown = {entry[1] for _, entry in entries(boards) if isinstance(entry[0], str)}
+    shown |= set(re.findall(r'MetricName="(\w+)"', json.dumps(boards).replace("\\", "")))
+    shown |= {"CPUUtilization"}  # of fleets without Neuron
+    assert {metrics().published_name(name) for name in metrics().metrics} <= shown
+
+
+def test_every_metric_shown_is_in_the_data_file(boards: Boards) -> None:
+    shown, known = 0, {(metrics().namespace(each), metrics().published_name(each)) for each in metrics().metrics}
+    for title, entry in entries(boards):
+        if isinstance(entry[0], str):
+            namespace, name, *dimensions, options = entry
+            metrics().metric(name, tuple(dimensions[::2]))
+            assert (namespace, name) in known, title
+            assert options["visible"] is False
+            shown += 1
+    assert shown > 100
+
+
+def test_every_curve_is_math_over_ids_of_its_own_graph(boards: Boards) -> None:
+    for widget in widgets(boards):
+        lines = widget["properties"].get("metrics", [])
+        known = [line[-1]["id"] for line in lines]
+        assert len(known) == len(set(known)), widget["properties"]["title"]
+        for line in lines:
+            if "expression" in line[0]:
+                bare = re.sub(r"'[^']*'", "", line[0]["expression"])
+                used = set(re.findall(r"[A-Za-z_]\w*", bare)) - {"IF", "FILL", "SEARCH", "SERVICE_QUOTA"}
+                assert used <= set(known), widget["properties"]["title"]
+                assert len(line[0]["expression"]) <= 1024
+
+
+def many_cells(count: int) -> list[CellNames]:
+    return [
+        CellNames(
+            f"cell-{n}",
+            f"app/balancer-{n}/0123456789",
+            (f"targetgroup/targets-{n}/0123456789",),
+            tuple(group.chip for group in fleet().groups),
+            network_load_balancer=f"net/balancer-{n}/0123456789",
+            network_target_group=f"targetgroup/front-{n}/0123456789",
+            cache_nodes=(f"cache-{n}-001", f"cache-{n}-002"),
+            log_group=f"/peakplan/prime-day/cell-{n}/1a2b3c4d",
+        )
+        for n in range(1, count + 1)
+    ]
+
+
+def test_many_cells_still_fit_cloudwatchs_limits() -> None:
+    """Source: CloudWatch user guide, quotas; API reference, MetricDataQuery."""
+    boards = dashboards(fleet(), many_cells(MOST_CELLS), lambda name: name, CERTIFICATE)
+    (widget,) = [widget for widget in boards[FLEET]["widgets"] if widget["type"] == "alarm"]
+    counts = Counter(title for title, entry in entries({"": boards[FLEET]}) if isinstance(entry[0], str))
+    math = [entry[0]["expression"] for _, entry in entries(boards) if isinstance(entry[0], dict)]
+
+    assert widget["properties"]["alarms"] == [f"peakplan-prime-day-cell-{n}-page" for n in range(1, MOST_CELLS + 1)]
+    assert all(len(board["widgets"]) <= 500 for board in boards.values())
+    assert max(counts.values()) <= 500
+    assert counts.total() <= 2500
+    assert max(map(len, math)) <= 2048
+
+
+def test_the_largest_fleet_fits_a_template_and_a_larger_one_is_refused_in_words() -> None:
+    """Source: CloudFormation quotas: 500 resources, 1 MB."""
+    app = aws_cdk.App(analytics_reporting=False)
+    largest = ObservabilityStack(app, "Largest", settings=fleet(), cells=many_cells(MOST_CELLS))
+    template = Path(app.synth().get_stack_artifact(largest.artifact_id).template_full_path).read_bytes()
+
+    assert len(json.loads(template)["Resources"]) <= 500
+    assert len(template) <= 760_000, "imported names make it 5% larger, and CDK warns at 800 kB"
+    with pytest.raises(ValidationError, match=f"less than or equal to {MOST_CELLS}"):
+        dev_fleet({"cells": MOST_CELLS + 1})
+
+
+def board(*lines: list[Any]) -> dict[str, Any]:
+    return {"widgets": [{"type": "text", "properties": {}}, {"type": "metric", "properties": {"metrics": [*lines]}}]}
+
+
+def lines_of(body: dict[str, Any]) -> list[Any]:
+    lines: list[Any] = body["widgets"][1]["properties"]["metrics"]
+    return lines
+
+
+ASKED = ["AWS/ApplicationELB", "RequestCount", "LoadBalancer", "app/cell-1/1", {"id": "m1", "visible": False}]
+REFUSED = ["AWS/ApplicationELB", "RejectedConnectionCount", "LoadBalancer", "app/cell-1/1", {"id": "m2"}]
+ALL_HOSTS = ["AWS/AutoScaling", "GroupInServiceInstances", {"id": "m3"}]
+SHARE, REST = [{"expression": "m2 / m1", "id": "curve1"}], [{"expression": "1 - curve1", "id": "curve2"}]
+
+
+def test_what_is_shortened_is_whole_again_and_the_given_body_stays_as_it_is() -> None:
+    given = board(ASKED, SHARE, ALL_HOSTS, REFUSED, REST)
+    before = json.dumps(given)
+
+    again = whole(shortened(given))
+
+    assert lines_of(shortened(given)) == [
+        REFUSED,
+        [".", "RequestCount", ".", ".", {"id": "m1", "visible": False}],
+        ALL_HOSTS,
+        SHARE,
+        REST,
+    ], "a line repeats nothing of the metric above, and expressions come after all metrics"
+    assert sorted(map(str, lines_of(again))) == sorted(map(str, lines_of(given)))
+    assert lines_of(again)[-2:] == [SHARE, REST]
+    assert json.dumps(given) == before
+
+
+def test_a_period_reaches_no_further_than_the_line_above() -> None:
+    """Two metrics of the same names and one between them with fewer dimensions: nothing is taken from two above."""
+    other = ["AWS/ApplicationELB", "Other", "LoadBalancer", "app/cell-2/1", "Zone", "a", {"id": "m4"}]
+    again = whole(shortened(board(ASKED, other, REFUSED)))
+    assert sorted(map(str, lines_of(again))) == sorted(map(str, [ASKED, other, REFUSED]))

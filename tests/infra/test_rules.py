@@ -4,15 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from aws_cdk import App, CfnResource, RemovalPolicy, Stack
 
-from infra.node import use_packaged_node
-
-use_packaged_node()
-
-from aws_cdk import App, CfnResource, RemovalPolicy, Stack  # noqa: E402
-
-from infra.stacks import GUARD_RULES, check  # noqa: E402
-from tests.infra.synthesis import findings  # noqa: E402
+from infra.stacks import GUARD_RULES, check
+from tests.infra.synthesis import findings
 
 pytestmark = pytest.mark.slow  # Node starts
 

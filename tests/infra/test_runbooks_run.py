@@ -1,30 +1,80 @@
 """The commands of the runbooks and of event day run as they stand in the pages, against the emulator.
 
-`aws` is the AWS CLI itself (aws_cli.py), and `make` runs in a clone. A reader's values stand where page.md says so.
+`aws` is the AWS CLI itself (aws_cli.py); `make` and `peakplan` run in a clone. A reader's values stand where
+page.md says so.
 """
 
+import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
+from infra.fleet.settings import FleetSettings
 from tests.infra.aws_cli import CLI, RECORD, Call, calls_in, lend_aws
 from tests.infra.clone import fresh_clone, operators_environment, type_in, with_cdk
-from tests.infra.deployment import CDK, Deployment
-from tests.infra.runbook_commands import blocks_of, filled_in
-from tests.infra.standing_fleet import standing
+from tests.infra.deployment import CDK, LARGER, Deployment, bake, deploy, prepare, synthesise
+from tests.infra.fleet.fleets import dev_with
+from tests.infra.moto_server import running_moto
+
+_COMMAND = re.compile(r"(?:^|[\s$(;|])(?:aws [a-z0-9-]+ [a-z0-9-]+|make [a-z-]+|peakplan fleet [a-z-]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines that are typed together: a block of code, or a command within a sentence."""
+
+    page: str
+    text: str
+
+    @property
+    def target(self) -> str | None:
+        """The target of a command of `make` or `peakplan` that stands alone: rollback, fleet cell out."""
+        found = re.match(r"(?:make|peakplan) ([a-z-]+(?: [a-z-]+)*)", self.text)
+        return found[1] if found else None
+
+    def operations(self) -> set[tuple[str, str]]:
+        """The services and operations that it asks the AWS CLI for."""
+        return set(re.findall(r"(?:^|[\s$(;|])aws ([a-z0-9-]+) ([a-z0-9-]+)", self.text))
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """A page's blocks that have a command of `aws`, `make` or `peakplan`; what has neither is typed on a host."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for fenced, within in re.findall(r"^```\n(.*?)^```|`([^`]+)`", text, re.DOTALL | re.MULTILINE):
+        said = fenced or " ".join(within.split())  # a sentence's command may break at any space
+        if _COMMAND.search(said) and (fenced or re.match(r"aws |make |peakplan fleet ", said)):
+            found += [Block(page.stem, each) for each in _alone(said)]
+    return found
+
+
+def _alone(text: str) -> list[str]:
+    """Each line of a block that has `make` or `peakplan` alone is a block of its own, so that it runs once."""
+    lines = text.strip().splitlines()
+    return lines if all(line.startswith(("make ", "peakplan ")) for line in lines) else [text]
+
+
+def filled_in(text: str, values: Mapping[str, str]) -> str:
+    """Return a block with a reader's values for the placeholders that docs/runbooks/page.md names."""
+    for placeholder, value in values.items():
+        text = re.sub(rf"(?<!\w){re.escape(placeholder)}(?!\w)", value, text)
+    return text
+
 
 pytestmark = [
     pytest.mark.slow,  # a fleet of its own, and some sixty starts of the CLI
-    pytest.mark.skipif(not CLI.exists(), reason="the AWS CLI is not installed: make aws-cli"),
+    pytest.mark.skipif(not CLI.exists(), reason="the AWS CLI is not installed: peakplan tools install awscli"),
     pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: npm ci"),
 ]
 
 RUNBOOKS, EVENT_DAY = sorted(Path("docs/runbooks").glob("*.md")), Path("docs/event-day.md")
-# What `make` runs here, in this order. Every other target that a page names exists, and has tests of its own.
-TARGETS = ("cell-out", "cell-in", "cost", "rollback")
+# The commands that run here, in this order. Every other one that a page names exists, and has tests of its own.
+TARGETS = ("fleet cell out", "fleet cell in", "fleet cost", "rollback")
 # What the CLI accepts and the emulator does not know.
 UNANSWERED = {
     ("autoscaling", "describe-instance-refreshes"),
@@ -52,12 +102,7 @@ class Shift:
         """What this reader puts in the place of what a page writes."""
         file = str(self.deployment.file)
         names = {"FLEET=prime-day": f"FLEET={file if page == EVENT_DAY else 'dev'}", "FILE=prime-day": f"FILE={file}"}
-        return names | {
-            "prime-day": "dev",
-            "cell-6": "cell-2",
-            "i-...": self.deployment.instances()[-1],
-            "N": "4",
-        }
+        return names | {"prime-day": "dev", "cell-6": "cell-2", "i-...": self.deployment.instances()[-1], "N": "4"}
 
     def variables(self) -> str:
         """The lines that a reader types first."""
@@ -76,12 +121,29 @@ class Shift:
         return done, calls_in(record)
 
 
+@contextmanager
+def standing(folder: Path) -> Iterator[Deployment]:
+    """A fleet of two cells, at the second of two releases, in an account of its own."""
+    file, assembly = folder / "dev.yaml", folder / "assembly"
+    file.write_text(yaml.safe_dump(dev_with(LARGER)), encoding="utf-8")
+    with running_moto(folder / "server.log") as server:
+        prepare(server)
+        synthesise(server, str(file), assembly)
+        for commit in ("0000aaaa", "0000bbbb"):
+            bake(server, commit)
+            done = deploy(server, str(file), assembly=assembly)
+            assert done.returncode == 0, done.stdout + done.stderr
+        yield Deployment(server, FleetSettings.from_yaml(file), file)
+
+
 @pytest.fixture(scope="module")
-def shift(tmp_path_factory: pytest.TempPathFactory, standing_assembly: Path) -> Iterator[Shift]:
+def shift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shift]:
     folder = tmp_path_factory.mktemp("shift")
     clone, programs = with_cdk(fresh_clone(folder)), lend_aws(folder / "bin")
-    with standing(folder, standing_assembly) as deployment:
-        environment = operators_environment(deployment.server, programs) | {RECORD: str(folder / "calls")}
+    with standing(folder) as deployment:
+        environment = operators_environment(deployment.server, programs, clone / ".venv" / "bin") | {
+            RECORD: str(folder / "calls")
+        }
         environment["AWS_MAX_ATTEMPTS"] = "1"  # what the emulator does not know it will not learn
         yield Shift(deployment, clone, environment)
 
@@ -115,8 +177,8 @@ def test_every_aws_command_runs_as_it_stands_in_the_page(page: Path, shift: Shif
     assert "command not found" not in said
 
 
-def test_make_moves_a_cell_and_brings_the_release_before(shift: Shift) -> None:
-    """Each command of `make` once, as a page writes it."""
+def test_the_commands_move_a_cell_and_brings_the_release_before(shift: Shift) -> None:
+    """Each command of the fleet once, as a page writes it."""
     named = {block.target: (page, block) for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)}
     for target in TARGETS:
         page, block = named[target]
@@ -124,8 +186,7 @@ def test_make_moves_a_cell_and_brings_the_release_before(shift: Shift) -> None:
         assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
 
 
-def test_every_other_target_of_make_exists() -> None:
-    makefile = Path("Makefile").read_text(encoding="utf-8")
+def test_the_pages_name_the_commands_that_run_here() -> None:
+    """That every other one exists is seen by tests/test_documents.py."""
     named = {block.target for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)} - {None}
-    assert {target for target in named if f"\n{target}: " not in makefile} == set()
     assert set(TARGETS) < named

@@ -7,21 +7,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from aws_cdk import App, Stack
 
+from infra.constructs.schedule import GroupSchedule
 from infra.fleet.demand import Event
-from infra.fleet.events import without_past_events
 from infra.fleet.scaling import ScalingLaw
-from infra.fleet.settings import FLEETS, FleetSettings
-from infra.node import use_packaged_node
-from tests.infra.moto_clock import set_clock
+from infra.fleet.settings import FLEETS, FleetSettings, without_past_events
 from tests.infra.moto_server import MotoServer
-
-use_packaged_node()
-
-from aws_cdk import App, Stack  # noqa: E402  # jsii starts its Node at this import
-
-from infra.constructs.schedule import GroupSchedule  # noqa: E402
+from tests.infra.moto_timing import set_clock
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 STACK = "schedules"
@@ -97,29 +90,6 @@ def test_actions_that_nothing_orders_are_refused_as_in_an_account(moto_server: M
     assert stack["StackStatus"] == "ROLLBACK_COMPLETE"
     said = " ".join(event.get("ResourceStatusReason", "") for event in stack_events(api, "at-once"))
     assert "AlreadyExists" in said
-
-
-@pytest.fixture
-def renamed(moto_server: MotoServer) -> Iterator[str]:
-    """The name of a stack that is gone after the test, with its actions: other tests count all of the account's."""
-    yield "renamed"
-    moto_server.client("cloudformation").delete_stack(StackName="renamed")
-    assert moto_server.client("autoscaling").describe_scheduled_actions()["ScheduledUpdateGroupActions"] == []
-
-
-def test_a_time_that_another_action_still_holds_is_refused_as_in_an_account(
-    moto_server: MotoServer, renamed: str
-) -> None:
-    """CloudFormation makes the renamed action before it deletes the one whose time it takes."""
-    api = moto_server.client("cloudformation")
-    set_clock(moto_server.client("ssm"), FIRST)
-    action = {
-        "Type": "AWS::AutoScaling::ScheduledAction",
-        "Properties": {"AutoScalingGroupName": "group", "MinSize": 3, "StartTime": "2027-07-13T05:00:00Z"},
-    }
-    api.create_stack(StackName=renamed, TemplateBody=json.dumps({"Resources": {"Second": action}}))
-    with pytest.raises(ClientError, match="must have a unique time value"):
-        api.update_stack(StackName=renamed, TemplateBody=json.dumps({"Resources": {"First": action}}))
 
 
 def stack_events(api: Any, stack: str) -> list[dict[str, Any]]:

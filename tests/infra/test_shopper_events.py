@@ -12,12 +12,11 @@ from infra.constructs.shopper_events import events_environment
 from infra.fleet.cost import volume_gib
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shopper_events import FILE_MEGABYTES, FILES, KINDS, ShopperEvents, key_parameter, stream_name
-from infra.operations.outcomes_key import delete_key, make_key
+from infra.operations.deployment_state import delete_key, make_key
 from service.settings import Settings
-from tests.infra.branches import locked
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.operations.rollout_account import Account
-from tests.infra.synthesis import only, resources, templates
+from tests.infra.synthesis import locked, only, resources, templates
 
 FIREHOSE = "AWS::KinesisFirehose::DeliveryStream"
 

@@ -17,13 +17,13 @@ import pytest
 import yaml
 
 from infra.fleet.alarms import alarm_name
-from infra.fleet.host_names import ENDPOINT_SERVICE_OUTPUT
 from infra.fleet.settings import FleetSettings
+from infra.fleet.shards import ENDPOINT_SERVICE_OUTPUT
 from tests.infra.deployment import CDK, bake, deploy, prepare, run_line, synthesise
 from tests.infra.fleet.fleets import fleet_with
-from tests.infra.moto_clock import set_clock
-from tests.infra.moto_member_account import OWNER
+from tests.infra.moto_refusals import OWNER
 from tests.infra.moto_server import MotoServer, running_moto
+from tests.infra.moto_timing import set_clock
 
 pytestmark = [
     pytest.mark.slow,  # three synths and some thirty starts of the CDK CLI

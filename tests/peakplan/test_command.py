@@ -4,14 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from peakplan import running
 from peakplan.__main__ import main
+from peakplan.bench_commands import bench, tools
+from peakplan.passing import Passing
 from tests.server_process import REPOSITORY, ServerProcess
 
 
@@ -25,7 +29,7 @@ def peakplan(*words: str, **environment: str) -> subprocess.CompletedProcess[str
 def test_help_teaches_a_first_session() -> None:
     said = CliRunner().invoke(main, ["--help"], prog_name="peakplan").output
     for words in (
-        'peakplan plan "nike running shoes under $100"',
+        "peakplan plan 'nike running shoes under $100'",
         "peakplan serve",
         "peakplan completion bash",
         "fleet",
@@ -33,14 +37,62 @@ def test_help_teaches_a_first_session() -> None:
         assert words in said
 
 
-@pytest.mark.parametrize("command", [name for name in main.commands if name not in ("fleet",)])
-def test_every_command_has_a_line_of_help(command: str) -> None:
-    assert main.commands[command].get_short_help_str()
+def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Yield every command of a group and of its groups, by what is typed."""
+    for name, command in group.commands.items():
+        yield f"{before}{name}", command
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{before}{name} ")
+
+
+@pytest.mark.parametrize("command", [pytest.param(one, id=name) for name, one in commands(main)])
+def test_every_command_has_a_line_of_help(command: click.Command) -> None:
+    assert command.get_short_help_str()
+
+
+def test_the_list_of_commands_fits_a_screen() -> None:
+    assert len(CliRunner().invoke(main, ["--help"]).output.splitlines()) <= 50
+    assert {"serve", "plan", "shop", "value", "fleet", "train", "bench", "rehearse", "doctor"} < set(main.commands)
+
+
+def test_a_bench_shows_its_figure_only_if_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr("peakplan.passing.need", lambda *_: None)
+    codes = {"rehearsal.bench.question_cost": 1}
+
+    def call(command: list[str], **_: object) -> int:
+        ran.append(command[3])
+        return codes.get(command[3], 0)
+
+    monkeypatch.setattr(running, "call", call)
+    assert CliRunner().invoke(main, ["bench", "costs"]).exit_code == 1
+    assert CliRunner().invoke(main, ["bench", "load"]).exit_code == 0
+    assert ran == ["rehearsal.bench.question_cost", "rehearsal.load.figures", "rehearsal.tools.readme"]
+
+
+def test_a_bench_of_another_engine_installs_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[str] = []
+    monkeypatch.setattr("peakplan.passing.need", lambda *_: None)
+    monkeypatch.setattr("peakplan.passing.have", lambda *names: did.extend(names))
+
+    def call(command: list[str], **_: object) -> int:
+        did.append(command[3])
+        return 0
+
+    monkeypatch.setattr(running, "call", call)
+    assert CliRunner().invoke(main, ["bench", "triton"]).exit_code == 0
+    assert did == ["triton", "rehearsal.triton", "rehearsal.tools.readme"]
 
 
 @pytest.mark.parametrize(
     "words",
-    [["bench"], ["load"], ["rehearse"], ["train"], ["eval"], ["export"], ["import"], ["compile"], ["fleet", "cost"]],
+    [
+        *([name] for name in ("load", "train", "eval", "export", "import", "compile")),
+        *(["fleet", name] for name in ("cost", "drift", "cell")),
+        *(["bench", name] for name, one in bench.commands.items() if isinstance(one, Passing) and name != "neuron-day"),
+        *(["rehearse", name] for name in ("run", "search", "validate")),
+        *(["tools", name] for name, one in tools.commands.items() if isinstance(one, Passing)),
+    ],
 )
 def test_a_delegated_command_is_a_module_that_exists(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     became: list[str] = []
@@ -154,7 +206,7 @@ def test_a_file_of_questions_becomes_a_file_of_plans(server: ServerProcess, tmp_
 def test_a_file_that_cannot_be_planned_says_why(
     content: str, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("peakplan.batch._TIMEOUT_SECONDS", 2.1)
+    monkeypatch.setattr("peakplan.asking._BATCH_SECONDS", 2.1)
     file = tmp_path / "questions.jsonl"
     file.write_text(content, encoding="utf-8")
     done = CliRunner().invoke(main, ["plan", "--file", str(file), *words])

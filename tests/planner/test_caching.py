@@ -1,9 +1,10 @@
-"""Tests of which plans come from the model, the caches and the rules."""
+"""Tests of which plans come from the model, the caches and the reader."""
 
 import asyncio
 import hashlib
 import json
 import re
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,22 +14,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
+from service.engines.protocol import EngineError, EngineUnavailableError, GenerationRequest, GenerationResult
 from service.gateway.request_queue import CapacityError
 from service.planner import caching as caching_module
 from service.planner import planner as planner_module
-from service.planner import prompt as prompt_module
-from service.planner.caching import CachingPlanner
+from service.planner.caching import CachedPlanText, CachingPlanner, FlightLateError, PlanCache, SingleFlight
 from service.planner.plan import Plan
-from service.planner.plan_cache import CachedPlanText, PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.reader.reading import Reader
 from service.planner.shop import current
 from service.planner.shop.folder import ShopFolder
 from service.planner.vocabulary import Vocabulary, shipped_vocabulary
 from service.telemetry.logs import JsonFormatter
+from tests.fake_engines import settle
 from tests.fake_models import result
+from tests.planner.reader.fake_readers import FakeReader, by_length
 from tests.planner.shop.test_in_shop import write_folder
 
 pytestmark = pytest.mark.anyio
@@ -113,7 +115,7 @@ async def test_identical_questions_in_flight_share_one_generation() -> None:
     assert caching.counts == {"misses": 1, "joined": 2}
 
 
-async def test_failures_are_planned_by_rule_and_not_remembered() -> None:
+async def test_failures_are_planned_without_the_model_and_not_remembered() -> None:
     engine = Engine()
     engine.error = EngineUnavailableError("gone")
     caching = planner(engine)
@@ -289,39 +291,18 @@ async def test_another_shop_vocabulary_arm_or_caller_is_another_question(tmp_pat
         assert engine.calls == number
 
 
-async def test_prompt_and_grammar_are_made_once_and_the_grammar_only_for_a_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made: list[str] = []
-
-    def count(name: str) -> None:
-        real = getattr(prompt_module, name)
-        monkeypatch.setattr(prompt_module, name, lambda *about: made.append(name) or real(*about))
-
-    count("render_prompt")
-    count("plan_grammar")
-    caching = planner(Engine())
-    missed, remembered = task("red shoes"), task("red shoes")
-    assert caching.plan_at_once(missed) is None
-    assert (await caching.plan(missed)).source == "model"
-    assert missed.key("v1") is missed.key("v1")
-    assert made == ["render_prompt", "plan_grammar"]
-    assert caching.plan_at_once(remembered) is not None
-    assert made == ["render_prompt", "plan_grammar", "render_prompt"]
-
-
 def _failing(*_: object) -> Plan:
     raise IndexError("a bug")
 
 
-@pytest.mark.parametrize("broken", [(), ("plan_by_rule",)], ids=["completing alone", "rules too"])
+@pytest.mark.parametrize("reader", [None, by_length()], ids=["no reader", "reader"])
 async def test_whatever_fails_at_a_question_it_is_answered_counted_and_told_once(
-    broken: Sequence[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    reader: Reader | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ("plan_from_draft", *broken):
-        monkeypatch.setattr(planner_module, name, _failing)
-    caching = planner(Engine())
-    planned = await caching.plan(task("red secret shoes"))
+    monkeypatch.setattr(planner_module, "plan_from_draft", _failing)
+    caching, asked = planner(Engine()), task("red secret shoes")
+    asked.reader = reader
+    planned = await caching.plan(asked)
     assert (planned.source, planned.degraded, planned.reason) == ("fallback", True, "fault")
     assert planned.plan.intent == "find_product"
     assert planned.plan.queries[0] == "red secret shoes"
@@ -336,7 +317,7 @@ async def test_whatever_fails_at_a_question_it_is_answered_counted_and_told_once
 async def test_a_cached_plan_that_fails_is_answered_too(monkeypatch: pytest.MonkeyPatch) -> None:
     caching = planner(Engine())
     await caching.plan(task("red shoes"))
-    monkeypatch.setattr(caching_module, "plan_of", _failing)
+    monkeypatch.setattr(caching_module, "plan_from_draft", _failing)
     at_once = caching.plan_at_once(task("red shoes"))
     assert at_once is not None
     assert (at_once.source, at_once.reason) == ("fallback", "fault")
@@ -344,7 +325,7 @@ async def test_a_cached_plan_that_fails_is_answered_too(monkeypatch: pytest.Monk
     assert caching.counts == {"misses": 3}
 
 
-async def test_rules_that_fail_without_a_model_still_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_fails_without_a_model_still_answers() -> None:
     refusal = CapacityError("every replica is busy", "capacity")
     caching = CachingPlanner(
         Planner(Engine(), shipped_vocabulary()),
@@ -352,8 +333,133 @@ async def test_rules_that_fail_without_a_model_still_answer(monkeypatch: pytest.
         PlanCache(10, 60.0),
         refusal=lambda *_: refusal,
     )
-    monkeypatch.setattr(planner_module, "plan_by_rule", _failing)
-    planned = caching.plan_at_once(task("red shoes"))
+    asked = task("red shoes")
+    asked.reader = FakeReader.of(lambda _: 1 / 0)
+    planned = caching.plan_at_once(asked)
     assert planned is not None
     assert (planned.reason, planned.plan.queries) == ("fault", ["red shoes"])
     assert caching.counts == {"misses": 1}
+
+
+def test_of_a_long_question_the_reader_reads_what_an_ordinary_one_has() -> None:
+    asked = task("red shoes " * 60, ["something else"])
+    asked.reader = by_length()
+    planned = planner(Engine()).plan_briefly(asked, CapacityError("too much to read", "capacity"))
+    assert (planned.source, planned.reason) == ("fallback", "capacity")
+    assert len(asked.question.words) > 60
+    assert len(planned.plan.queries[0].split()) <= 48
+    asked.reader = FakeReader.of(lambda _: 1 / 0)
+    assert planner(Engine()).plan_briefly(asked, CapacityError("too much to read", "capacity")).reason == "fault"
+
+
+class Work:
+    """Work that ends when told to; counts its starts and cancellations."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+        self.cancelled = 0
+        self.gate = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def __call__(self) -> str:
+        self.starts += 1
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        return f"outcome {self.starts}"
+
+
+async def test_the_same_key_is_worked_on_once() -> None:
+    flights, work = SingleFlight[str](), Work()
+    asked = [asyncio.create_task(flights.share("key", None, work)) for _ in range(5)]
+    other = asyncio.create_task(flights.share("other", None, work))
+    await settle()
+    assert work.starts == 2
+    work.gate.set()
+    outcomes = [await task for task in asked]
+    assert [shared for _, shared in outcomes] == [False, True, True, True, True]
+    assert (await other)[1] is False
+    assert (await flights.share("key", None, work))[1] is False
+
+
+async def test_the_first_is_wanted_while_anybody_else_waits() -> None:
+    flights, work = SingleFlight[str](), Work()
+    first, *rest = asked = [asyncio.create_task(flights.share("key", None, work)) for _ in range(3)]
+    await settle()
+    unwanted = asyncio.create_task(flights.unwanted(first))
+    for task in rest:
+        await flights.unwanted(task)  # who only waits may leave at once
+        assert not unwanted.done()
+        task.cancel()
+        await settle()
+    assert unwanted.done()
+    work.gate.set()
+    assert await asked[0] == ("outcome 1", False)
+
+
+async def test_work_whose_worker_is_cancelled_is_taken_up_by_one_of_the_rest() -> None:
+    flights, work = SingleFlight[str](), Work()
+    first, second, third = (asyncio.create_task(flights.share("key", None, work)) for _ in range(3))
+    await settle()
+    first.cancel()
+    await settle()
+    assert (work.starts, work.cancelled) == (2, 1)
+    work.gate.set()
+    assert [await second, await third] == [("outcome 2", False), ("outcome 2", True)]
+
+
+async def test_work_that_is_cancelled_is_joined_by_nobody() -> None:
+    flights, work = SingleFlight[str](), Work()
+    first = asyncio.create_task(flights.share("key", None, work))
+    await settle()
+    first.cancel()
+    await asyncio.wait({first})
+    late = asyncio.create_task(flights.share("key", None, work))
+    await settle()
+    assert (work.starts, work.cancelled) == (2, 1)
+    work.gate.set()
+    assert await late == ("outcome 2", False)
+
+
+async def test_who_joins_keeps_their_own_deadline() -> None:
+    flights, work = SingleFlight[str](), Work()
+    first = asyncio.create_task(flights.share("key", None, work))
+    await settle()
+    with pytest.raises(FlightLateError):
+        await flights.share("key", time.monotonic() + 0.01, work)
+    work.gate.set()
+    assert (await first)[0] == "outcome 1"
+
+
+async def test_a_failure_is_everybodys_but_who_has_more_time_tries_again() -> None:
+    flights, work = SingleFlight[str](), Work()
+    work.error = EngineError("no")
+    now = time.monotonic()
+    first, hasty, patient = (asyncio.create_task(flights.share("key", now + seconds, work)) for seconds in (10, 9, 20))
+    await settle()
+    work.gate.set()
+    for task in (first, hasty, patient):
+        with pytest.raises(EngineError, match="no"):
+            await task
+    assert work.starts == 2
+
+
+@pytest.mark.parametrize(
+    ("of_work", "of_other", "starts"), [(None, None, 1), (None, 10, 1), (10, 10, 1), (10, None, 2), (10, 11, 2)]
+)
+async def test_only_who_has_more_time_than_the_work_had_tries_again(
+    of_work: float | None, of_other: float | None, starts: int
+) -> None:
+    flights, work = SingleFlight[str](), Work()
+    work.error = EngineError("no")
+    now = time.monotonic() + 1000
+    deadlines = [None if seconds is None else now + seconds for seconds in (of_work, of_other)]
+    asked = [asyncio.create_task(flights.share("key", deadline, work)) for deadline in deadlines]
+    await settle()
+    work.gate.set()
+    assert {str(error) for error in await asyncio.gather(*asked, return_exceptions=True)} == {"no"}
+    assert work.starts == starts

@@ -179,7 +179,7 @@ def _as_one_cell(alarm: dict[str, Any]) -> dict[str, Any]:
 
 
 def paged(times: float, minutes: int, *, delay: float = 0) -> bool:
-    """Whether the saturation page fires at so many times the capacity; 46% by rule at 1.5, as on the real gateway."""
+    """Whether the saturation page fires at so many times the capacity; at 1.5 the reader plans 46%, as in reality."""
     store, alarm = MetricStore(), observability("saturation")
     states = []
     for now in range(10, 60 * minutes + 1, 10):

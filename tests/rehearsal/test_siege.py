@@ -15,11 +15,9 @@ from typing import Any
 import pytest
 import uvloop
 
-from rehearsal.load.client import Sample
-from rehearsal.siege import __main__ as siege
-from rehearsal.siege import attacks, bystanders, crossfire, fresh, stopping
-from rehearsal.siege.control import control_server
-from rehearsal.tools.siege_table import render_neighbours
+from rehearsal.bench.tables import render
+from rehearsal.client import Sample
+from rehearsal.siege import attacks, bystanders, crossfire, probes
 from service.planner.shop.folder import ShopFolder
 from service.settings.groups import OutcomeSettings
 from tests.api.client import talking_to
@@ -34,17 +32,20 @@ def found(p99: float, by_rule: int, unanswered: int = 0) -> dict[str, Any]:
     return {"callers": 4, "rate": 4.0, "memory_mib": [100.0], "alone": alone, "beside": beside}
 
 
-def test_bystanders_give_way_where_their_p99_doubles_or_rules_plan_for_them() -> None:
-    assert bystanders.given_way(found(160.0, 1), shared=False) == []
-    assert bystanders.given_way(found(161.0, 2), shared=False) == [
-        "bystanders' p99 went from 80.0 to 161.0 ms",
-        "bystanders' plans by rule went from 1 to 2",
-    ]
-
-
-def test_beside_other_work_only_a_lost_plan_is_judged() -> None:
-    assert bystanders.given_way(found(500.0, 90), shared=True) == []
-    assert bystanders.given_way(found(500.0, 90, unanswered=3), shared=True) == ["bystanders: 3 without a plan"]
+@pytest.mark.parametrize(
+    ("beside", "shared", "lost"),
+    [
+        (found(160.0, 1), False, []),
+        (found(161.0, 2), False,
+         ["bystanders' p99 went from 80.0 to 161.0 ms", "bystanders' plans by the reader went from 1 to 2"]),
+        (found(500.0, 90), True, []),
+        (found(500.0, 90, unanswered=3), True, ["bystanders: 3 without a plan"]),
+    ],
+)  # fmt: skip
+def test_bystanders_give_way_where_their_p99_doubles_or_rules_plan_for_them(
+    beside: dict[str, Any], shared: bool, lost: list[str]
+) -> None:
+    assert bystanders.given_way(beside, shared=shared) == lost
 
 
 def answered(source: str, milliseconds: float) -> Sample:
@@ -129,21 +130,6 @@ def test_whatever_honest_callers_lose_to_hostile_ones_is_told() -> None:
     ]
 
 
-@pytest.mark.parametrize("changed", [0, 1])
-def test_the_callers_part_runs_alone_and_writes_no_figure(
-    changed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    quiet = {"asked": 100, "changed": 0, "refused": 0, "forgotten": 0, "p99_ms": 40.0}
-    rounds = {"by key": {"quiet": quiet, "beside": quiet | {"changed": changed}, "exit_code": 0}}
-    monkeypatch.setattr(crossfire, "run", lambda *given: rounds | {given[1]: rounds["by key"]})
-    monkeypatch.setattr("sys.argv", ["siege", "--crossfire", "--shared", "--output", str(tmp_path / "figure")])
-    assert siege.main() == changed
-    told = json.loads(capsys.readouterr().out)
-    assert set(told["crossfire"]) == {"by key", "service"}
-    assert len(told["given_way"]) == 2 * changed
-    assert not (tmp_path / "figure").exists()
-
-
 @pytest.mark.anyio
 async def test_an_honest_caller_loses_nothing_to_a_hostile_one_and_would_tell(tmp_path: Path) -> None:
     notes, rng = crossfire.Notes(), random.Random(1)
@@ -183,13 +169,13 @@ def test_the_controls_server_answers_every_head_and_whatever_else_comes() -> Non
         heads = [b"GET / HTTP/1.1\r\n\r\n" * 3, b"\x16\x03"]
         return tuple([await attacks.exchange(port, [each]) for each in heads])  # type: ignore[return-value]
 
-    with control_server() as port:
+    with bystanders.control_server() as port:
         assert all(answer.startswith(b"HTTP/1.1 200") for answer in asyncio.run(ask(port)))
-        found = asyncio.run(fresh.fresh_connections(port, 0.2, 1))
+        found = asyncio.run(probes.fresh_connections(port, 0.2, 1))
     assert found["asked"] > 50
     assert found["refused"] == 0
-    assert fresh.given_way({**found, "in_time": 1.0}) == []
-    assert fresh.given_way({**found, "in_time": 0.9}) == ["fresh connections: 90.000% in time"]
+    assert probes.fresh_given_way({**found, "in_time": 1.0}) == []
+    assert probes.fresh_given_way({**found, "in_time": 0.9}) == ["fresh connections: 90.000% in time"]
 
 
 def test_the_page_tells_what_of_it_is_the_machines() -> None:
@@ -197,7 +183,7 @@ def test_the_page_tells_what_of_it_is_the_machines() -> None:
     costly |= {"control": {**costly["alone"], "p99_ms": 85.0}, "attacks_a_second": 40.0}
     beside = {"callers": 4, "attacks_a_second": 9.5, "beside": costly["beside"], "control": costly["alone"]}
     costly["each"] = {"traces": beside, "all at once": {**beside, "callers": 48}}
-    lines = list(render_neighbours({"bystanders": costly}))
+    lines = render("neighbours", {"bystanders": costly}).splitlines()
     assert "40.0 of their questions a second" in lines[2]
     assert "their p99 is 85.0 ms" in lines[2]
     assert "| traces | 4 | 9.5 | 80.0 | 80.0 | 90.0 | 1 |" in lines
@@ -217,18 +203,18 @@ def test_beside_callers_who_never_came_nothing_is_measured() -> None:
 
 
 def test_a_stop_that_is_killed_or_takes_longer_than_promised_gives_way() -> None:
-    most = stopping.most_seconds()
-    assert stopping.given_way({"traces": {"seconds": most, "exit_code": 0}}) == []
+    most = bystanders.most_seconds()
+    assert bystanders.stops_given_way({"traces": {"seconds": most, "exit_code": 0}}) == []
     late = {"traces": {"seconds": most + 0.1, "exit_code": 0}, "outcomes": {"seconds": 60.0, "exit_code": None}}
-    assert [line.partition(":")[0] for line in stopping.given_way(late)] == [
+    assert [line.partition(":")[0] for line in bystanders.stops_given_way(late)] == [
         "a stop during traces",
         "a stop during outcomes",
     ]
 
 
 def test_the_page_tells_of_both_and_of_neither_where_a_figure_is_older() -> None:
-    assert list(render_neighbours({})) == []
-    lines = list(render_neighbours({"bystanders": found(90.0, 1), "stops": {"traces": {"seconds": 0.4}}}))
+    assert render("neighbours", {}) == ""
+    lines = render("neighbours", {"bystanders": found(90.0, 1), "stops": {"traces": {"seconds": 0.4}}}).splitlines()
     assert "their p99 from 80.0 to 90.0 ms" in lines[1]
     assert lines[-1] == "SIGTERM during attacks (1 stops): at most 0.4 s, during traces."
 
@@ -271,6 +257,6 @@ def test_only_a_sender_that_was_in_time_has_lost_its_answer(monkeypatch: pytest.
 
 @pytest.mark.slow
 def test_it_stops_in_order_while_everything_attacks() -> None:
-    stops = stopping.stop_during_attacks({}, MODULE, each=False)
-    assert list(stops) == [stopping.EVERYTHING]
-    assert stopping.given_way(stops) == []
+    stops = bystanders.stop_during_attacks({}, MODULE, each=False)
+    assert list(stops) == [bystanders.EVERYTHING]
+    assert bystanders.stops_given_way(stops) == []

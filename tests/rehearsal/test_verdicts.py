@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.tools.rehearsals_table import render_rehearsals
+from rehearsal.bench.tables import render
 from rehearsal.verdicts import main
 
 RUN = {"plans by rule": 0.01, "failed requests": 0.002, "p99 of the worst 10 s": 90.0}
@@ -35,7 +35,7 @@ def test_the_worst_run_of_each_scenario_is_shown_and_a_later_report_takes_the_pl
     first = [str(written(tmp_path, report())), str(written(tmp_path, report("prime-day")))]
     assert main([*first, "--figure", str(figure)]) == 0
     assert main([str(written(tmp_path, report(holds=False))), "--figure", str(figure)]) == 0
-    shown = render_rehearsals(json.loads(figure.read_text(encoding="utf-8")))
+    shown = render("rehearsals", json.loads(figure.read_text(encoding="utf-8")))
     assert "**FAIL** on a-day" in shown
     assert (
         "| fault-0 | FAIL, breaks at 2.5x | 0.01% | 0.03% | 90 ms | saturation | PASS, breaks at 2.5x | 0.01%" in shown

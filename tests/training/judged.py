@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
+from service.planner.text import FUNCTION_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT.parent / "shared" / "behaviour" / "cases.jsonl"
 CONVERSATIONS = CASES.with_name("conversations.jsonl")
-OWN_CASES = sorted((ROOT / "rehearsal" / "bench" / "cases").glob("*.jsonl"))
-SCOPE = ROOT / "rehearsal" / "bench" / "cases" / "scope.tsv"
+OWN_CASES = ROOT / "rehearsal" / "bench" / "cases" / "written.jsonl"
+SCOPE = OWN_CASES.with_name("scope.tsv")
 DIGESTS = Path(__file__).with_name("judged_digests.txt")
 NEAR = 0.8
 _STOP_WORDS = frozenset(word.replace("'", "") for word in FUNCTION_WORDS)
@@ -31,7 +31,7 @@ def content_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 class Likeness:
-    """Finds texts that are nearly one of some others: by words they share, or by the same words but for stop words."""
+    """Finds texts that are nearly one of some others: by words they share, or by the same words except stop words."""
 
     def __init__(self, texts: Iterable[str], near: float = NEAR) -> None:
         self.contents = [content_of(text) for text in sorted(set(texts))]
@@ -54,7 +54,7 @@ class Likeness:
 
 @cache
 def _judged() -> Likeness:
-    files = (CASES, CONVERSATIONS, *OWN_CASES)
+    files = (CASES, CONVERSATIONS, OWN_CASES)
     cases = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines() if line]
     texts = {text for case in cases for text in (case["query"], " ".join([*case.get("history", ()), case["query"]]))}
     return Likeness(texts | {line.split("\t")[2] for line in SCOPE.read_text(encoding="utf-8").splitlines()})

@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from service.engines.torch.engine import load
+from service.engines.torch_engine import load
 from service.planner.vocabulary import FILE_NAME, VocabularyError, shipped_vocabulary
 from service.settings.choices import SHIPPED_MODEL
 from service.settings.engines import EngineConfig
 from service.weights.checkpoint import read_config
-from service.weights.head_weights import LayoutError
+from service.weights.head_layouts import LayoutError
 from service.weights.importing import import_model
-from service.weights.memory import TooLittleMemoryError
+from service.weights.model_folder import TooLittleMemoryError
 from tests.bases import random_base, write_base
-from tests.training.own_rows import written
 from tests.training.test_finetune import _train
 from tests.training.test_make_train import assert_serves, documented, start
-from tests.training.tiny_data import write_data
+from tests.training.tiny_data import write_data, written
 from tests.weights.samples import configure, plan
 from training import export, own_data
 from training.bases import check_base, read_base
@@ -65,7 +64,7 @@ def test_what_a_run_takes_is_said_before_it_begins(qwen: Path, tmp_path: Path) -
 
 
 def test_time_goes_with_the_weights_of_the_layers(qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.weights.memory.available_bytes", lambda: None)
+    monkeypatch.setattr("service.weights.model_folder.available_bytes", lambda: None)
     base = read_base(qwen, tmp_path)
     larger = replace(base, config=replace(base.config, num_layers=60_000))
 
@@ -87,7 +86,7 @@ def test_a_tokenizer_that_splits_plan_words_is_named(qwen: Path, tmp_path: Path)
 
 
 def test_too_little_memory_is_said_in_gib(qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.weights.memory.available_bytes", lambda: 1000)
+    monkeypatch.setattr("service.weights.model_folder.available_bytes", lambda: 1000)
     with pytest.raises(TooLittleMemoryError, match=r"training qwen2 in 2 processes takes some .* GiB lack"):
         check_base(read_base(qwen, tmp_path), settings(tmp_path, qwen), shipped_vocabulary())
 

@@ -2,8 +2,8 @@ import random
 
 import torch
 
-from training.batches import batches, collate, plan_loss
 from training.data.examples import IGNORED, EncodedExample
+from training.finetune import batches, collate, plan_loss
 
 
 def _example(length: int) -> EncodedExample:

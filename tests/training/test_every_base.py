@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 import torch
 
-from service.engines.torch.engine import load
+from service.engines.torch_engine import load
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.vocabulary import FILE_NAME, shipped_vocabulary
 from service.settings.choices import SHIPPED_MODEL

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from training import fetch_data
-from training.data import rows, upstream
+from training.data import rows
 from training.fetch_data import DATASETS, Dataset, FetchError, Source, described, make_data
 
 GOALS = Source("owner/name", "abc", "goals.json", "8a5edab282632443219e051e4ade2d1d5bbc671c781051bf1437897cbdfea0f1")
@@ -38,14 +38,14 @@ def test_labels_are_joined_with_the_queries_that_one_brings(tmp_path: Path) -> N
     file = put(tmp_path, "train.jsonl", "\n".join(map(json.dumps, labels)))
     queries = put(tmp_path, "esci-queries.tsv", "1\tRed duvet cover\n2\ttwo words\n")
 
-    [row] = upstream.queryner(file, queries)
+    [row] = fetch_data.queryner(file, queries)
     assert row["query"] == "red duvet cover"
     assert row["spans"] == [["color", "red", 0, 1], ["core_product_type", "duvet cover", 1, 3]]
 
 
 def test_instructions_keep_their_own_split_and_come_once(tmp_path: Path) -> None:
     texts = [f"i want lamp {number}" for number in range(1502)] + ["i want lamp 3", "i want lamp 700"]
-    found = {row["text"]: row["split"] for row in upstream.webshop(put(tmp_path, "goals.json", json.dumps(texts)))}
+    found = {row["text"]: row["split"] for row in fetch_data.webshop(put(tmp_path, "goals.json", json.dumps(texts)))}
 
     assert len(found) == 1002
     assert (found["i want lamp 500"], found["i want lamp 1500"]) == ("dev", "train")
@@ -57,7 +57,7 @@ def test_questions_have_the_sources_of_their_evidence(tmp_path: Path) -> None:
     lines = "is it loud?\tx\t1\treview\nis it loud?\ty\t1\tCQA\nis it loud?\tz\t0\tbullet\nis it red?\tz\t0\tbullet\n"
     het = put(tmp_path, "hetPQA/evidence_ranking/dev.csv", head + lines)
     semi = put(tmp_path, "semiPQA/attribute_ranking/dev.csv", "question\tlabel\nhow long is it?\t1\n")
-    found = {row["text"]: row for row in upstream.product_questions(het, semi)}
+    found = {row["text"]: row for row in fetch_data.product_questions(het, semi)}
 
     assert found["is it loud?"]["plan"]["sources"] == ["qa", "reviews"]
     assert found["how long is it?"]["plan"]["sources"] == ["catalog"]
@@ -77,13 +77,13 @@ def test_the_taxonomy_becomes_categories_attributes_and_questions(tmp_path: Path
     named |= {"extended_attributes": [{"handle": "shade"}]}
     said = put(tmp_path, "attributes.json", json.dumps({"attributes": [named]}))
 
-    assert next(upstream.categories(whole)) == {
+    assert next(fetch_data.categories(whole)) == {
         "id": "hg-1", "path": "Home & Garden > Lighting", "leaf": False, "attrs": ["color"],
     }  # fmt: skip
-    assert list(upstream.attributes(said)) == [
+    assert list(fetch_data.attributes(said)) == [
         {"handle": "color", "name": "Color", "values": ["Red"], "ext": ["shade"]}
     ]
-    made = list(upstream.templated(whole, 400))
+    made = list(fetch_data.templated(whole, 400))
     split = {row["plan"]["category"]: row["split"] for row in made}
     assert set(split.values()) == {"train", "dev"}
     assert all(split[row["plan"]["category"]] == row["split"] for row in made)
@@ -94,13 +94,14 @@ def test_the_taxonomy_becomes_categories_attributes_and_questions(tmp_path: Path
 
 def test_clear_utterances_are_sampled_and_help_desk_intents_mapped(tmp_path: Path) -> None:
     train = [[f"{intent} {n}", intent] for intent in ("weather", "order_status", "yes") for n in range(30)]
-    clinc = list(upstream.clinc(put(tmp_path, "full.json", json.dumps({"train": train, "oos_train": [["hm", "oos"]]}))))
+    whole = put(tmp_path, "full.json", json.dumps({"train": train, "oos_train": [["hm", "oos"]]}))
+    clinc = list(fetch_data.clinc(whole))
     assert {(row["clinc_intent"], row["label"]) for row in clinc} == {
         ("weather", "out_of_scope"), ("order_status", "order_status"), ("oos", "out_of_scope"),
     }  # fmt: skip
     assert len(clinc) == 15 + 30 + 1
 
-    bitext = upstream.bitext(
+    bitext = fetch_data.bitext(
         put(tmp_path, "b.csv", "utterance,intent\ni lost my password,recover_password\nx,unknown\n")
     )
     assert [row["plan"]["intent"] for row in bitext] == ["account"]

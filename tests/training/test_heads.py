@@ -1,4 +1,4 @@
-"""Tests of the check before head training: it must pass on right labels and fail on wrong ones."""
+"""Tests of the heads' labels, of what each learns from, and that it learns."""
 
 import math
 from dataclasses import replace
@@ -9,7 +9,7 @@ import torch
 from tests.training.tiny_data import counting_plans
 from training import heads
 from training.data.examples import IGNORED
-from training.heads import Choices, HeadCheckError, TrainableHeads, check_heads, head_targets
+from training.heads import Choices, TrainableHeads, head_targets
 from training.settings import HeadSettings
 
 
@@ -19,29 +19,17 @@ def test_labels_are_shifted_by_each_heads_distance_and_stop_at_the_plans_end() -
     assert targets.tolist() == [[1, 2], [2, IGNORED], [IGNORED, IGNORED], [4, IGNORED], [IGNORED, IGNORED]]
 
 
-def test_the_check_passes() -> None:
-    check_heads(4)
-
-
-@pytest.mark.parametrize("shift", [-1, 1])
-def test_the_check_finds_labels_that_are_one_place_off(monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
-    right = heads.head_targets
-    monkeypatch.setattr(heads, "head_targets", lambda *arguments: right(*arguments).roll(shift, dims=0))
-
-    with pytest.raises(HeadCheckError, match="head 0"):
-        check_heads(4)
-
-
-def test_the_check_finds_a_head_without_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = TrainableHeads.forward
-
-    def frozen_last(self: TrainableHeads, hidden: torch.Tensor) -> torch.Tensor:
-        states = right(self, hidden)
-        return torch.cat([states[:-1], states[-1:].detach()])
-
-    monkeypatch.setattr(TrainableHeads, "forward", frozen_last)
-    with pytest.raises((HeadCheckError, RuntimeError)):
-        check_heads(4)
+def test_the_loss_of_a_head_reaches_that_head_alone() -> None:
+    embedding, module = torch.randn(12, 8), TrainableHeads(3, 8)
+    plans = counting_plans(embedding, 2, 6)
+    targets = head_targets(plans.lengths, 3)
+    for head in range(3):
+        module.zero_grad()
+        only = torch.full_like(targets, IGNORED)
+        only[:, head] = targets[:, head]
+        Choices.of(plans, only, embedding).loss(module(plans.hidden.float()), 0.8).backward()  # type: ignore[no-untyped-call]
+        assert module.weight.grad is not None
+        assert [bool(gradient.any()) for gradient in module.weight.grad] == [index == head for index in range(3)]
 
 
 def test_untrained_heads_are_the_lm_head_itself() -> None:

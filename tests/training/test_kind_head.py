@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from service.decoding.kind_head import KindHeadWeights
-from service.engines.meaning import QuestionMeaning
-from service.engines.protocol import GenerationRequest
-from service.engines.torch.engine import load
+from service.engines.protocol import GenerationRequest, QuestionMeaning
+from service.engines.torch_engine import load
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
@@ -20,8 +19,8 @@ from service.weights.model_folder import load_kind_head
 from tests.tiny_model import write_tiny_model
 from tests.training.tiny_data import write_data
 from training import kind_head
-from training.data.asked import sentences
 from training.data.own_rows import OwnMix
+from training.data.written import asked_sentences
 from training.kind_head import (
     Words,
     add_kind_head,
@@ -65,7 +64,7 @@ def test_every_recipe_adds_one_to_its_model(tmp_path: Path, is_public: bool) -> 
 def test_texts_of_ours_that_are_turned_away_ask_for_no_product() -> None:
     found = turned_away_of_ours(shipped_vocabulary())
     assert len(found) > 1000
-    by_text = {text: intent for intent, text in sentences()}
+    by_text = {text: intent for intent, text in asked_sentences()}
     assert not any(shipped_vocabulary().intents[by_text[text]].products for text in found)
 
 

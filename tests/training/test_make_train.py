@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer
 
 from service.engines.protocol import GenerationRequest
-from service.engines.torch.engine import load
+from service.engines.torch_engine import load
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
 from service.planner.prompt import render_prompt

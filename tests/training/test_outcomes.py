@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.own_rows import VOCABULARY, made, written
+from tests.training.tiny_data import VOCABULARY, made, written
 from training.data import outcomes
 from training.data.outcomes import convert, read_records, write_rows
 from training.data.own_rows import RowsError, read_own_rows

@@ -16,11 +16,52 @@ import pytest
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.settings.choices import SHIPPED_MODEL
-from tests.training.own_rows import VOCABULARY, made, written
-from training import own_data
+from tests.training.tiny_data import VOCABULARY, made, written
+from training import own_check, own_data
 from training.data.examples import Example
 from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRow, OwnRows, RowsError, read_own_rows
-from training.own_data import right
+from training.own_check import PLAN_SECONDS, RECORDED_CORES, Work, told
+from training.own_data import plan_seconds, right
+from training.settings import HeadSettings, TrainingSettings
+
+# What `peakplan finetune` does with 300 rows, unless options say otherwise.
+WORK = Work(rows=270, held_out=30, epochs=3, rehearsal=1.0, questions=4000, measured=300)
+
+
+@pytest.mark.parametrize(
+    "more", [{"rows": 3000}, {"epochs": 6}, {"rehearsal": 4.0}, {"questions": 8000}, {"measured": 600}]
+)
+def test_more_work_takes_longer(more: dict[str, float]) -> None:
+    assert replace(WORK, **more).minutes(2) > WORK.minutes(2)
+
+
+def test_a_slow_or_busy_machine_is_known_by_its_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_check, "cores", lambda: 2)
+    assert WORK.minutes(2, 3 * PLAN_SECONDS) == pytest.approx(3 * WORK.minutes(2))
+    assert told(WORK) == (
+        f"time: some {WORK.minutes(2):.0f} minutes on 2 cores like those that made the shipped model, "
+        "with nothing else to do"
+    )
+    assert told(WORK, 10 * PLAN_SECONDS).startswith(f"time: some {10 * WORK.minutes(2):.0f} minutes on 2 cores of this")
+
+
+def test_a_plan_s_time_is_the_mean_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = [0.0], []
+
+    def greedy(question: object) -> None:
+        asked.append(question)
+        clock[0] += 0.2 if len(asked) > 1 else 9.0
+
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    rows = [made({"question": f"lamp {number}", "intent": "find_product"}) for number in range(40)]
+    assert plan_seconds(rows, SimpleNamespace(greedy=greedy)) == pytest.approx(0.2)  # type: ignore[arg-type]
+    assert len(asked) == 13
+
+
+def test_the_recorded_minutes_are_of_the_recipe_s_own_numbers(tmp_path: Path) -> None:
+    recipe = TrainingSettings(data=tmp_path, cache=tmp_path, work=tmp_path, output=tmp_path)
+    assert (HeadSettings().questions, recipe.processes) == (own_check.RECORDED_QUESTIONS, RECORDED_CORES)
+
 
 PAGE = Path(__file__).parents[2] / "docs" / "own-data.md"
 ROWS = re.search(r"<!-- rows -->\n```jsonl\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -240,7 +281,7 @@ def test_the_check_needs_nothing_that_trains_and_tells_what_is_said_twice(tmp_pa
         "import sys; from importlib.abc import MetaPathFinder\n"
         "class No(MetaPathFinder):\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name in ('torch', 'transformers', 'peft', 'sklearn', 'babel', 'accelerate', 'matplotlib'):\n"
+        "        if name in ('torch', 'transformers', 'peft', 'babel', 'accelerate', 'matplotlib'):\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, No())\n"
         "from training.own_check import main; main()"

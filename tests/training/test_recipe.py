@@ -1,4 +1,4 @@
-"""A work folder belongs to one run: parts of two would make a model that nobody trained."""
+"""A work folder belongs to one run: parts of two runs would make a model that no run trained."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from training.recipe import WorkFolderError, make_parts
 
 
 def settings(work: Path, description: str) -> Any:
-    return SimpleNamespace(work=work, description=description, heads=SimpleNamespace(heads=4))
+    return SimpleNamespace(work=work, description=description)
 
 
 def test_a_folder_of_another_run_is_refused_and_says_what_to_do(tmp_path: Path) -> None:

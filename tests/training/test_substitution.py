@@ -43,7 +43,8 @@ def test_labels_are_still_words_that_were_said(written_conversations: list[Conve
         for turn in conversation.turns:
             said += " | " + plain(turn.say)
             check(turn.plan, said)
-    assert sum(one != other for one, other in zip(drawn, changed, strict=True)) > 300
+    several = [(one, other) for one, other in zip(drawn, changed, strict=True) if len(one.turns) > 1]
+    assert sum(one != other for one, other in several) > len(several) / 2
     assert count_of_examples(changed) >= 0.99 * count_of_examples(drawn)
 
 

@@ -9,8 +9,25 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from service.planner.vocabulary import shipped_vocabulary
+from training.data.examples import Example
 from training.data.mix import Shares
+from training.data.own_rows import OwnRow, own_example
 from training.positions import Positions
+
+VOCABULARY = shipped_vocabulary()
+
+
+def made(row: dict[str, Any]) -> Example:
+    return own_example(OwnRow.model_validate(row), VOCABULARY)
+
+
+def written(folder: Path, *rows: Any) -> Path:
+    path = folder / "my.jsonl"
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
 
 SMALL = Shares(attributes=60, products=60, categories=40, written=0.02, support=40, out_of_scope=20, conversations=0.05)
 

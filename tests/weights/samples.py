@@ -9,14 +9,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from service.engines.protocol import GenerationRequest
-from service.engines.torch.engine import TorchModel
+from service.engines.torch_engine import TorchModel
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings.choices import Strategy
-from service.weights.head_weights import HeadWeights
+from service.weights.head_layouts import HeadWeights
 
 QUESTION = Question.parse("red nike running shoes under $100")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)

@@ -1,8 +1,9 @@
-"""Heads survive every layout to the last bit, and a file that is not what it should be is refused by name."""
+"""Heads in every engine's layout, read, written and exported with their model."""
 
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from service.weights.head_layouts import LAYOUTS, read_heads, write_heads
-from service.weights.head_weights import HeadWeights, LayoutError, same_bits
-from tests.weights.samples import DTYPES, random_heads, random_lm_head
+from service.engines.torch_engine import load
+from service.settings.engines import EngineConfig
+from service.weights.__main__ import FORMATS, main
+from service.weights.checkpoint import read_config
+from service.weights.eagle_head import FOLDER, check_eagle_head
+from service.weights.exporting import export_model
+from service.weights.head_layouts import LAYOUTS, HeadWeights, LayoutError, read_heads, same_bits, write_heads
+from service.weights.importing import import_model
+from service.weights.model_folder import load_model
+from tests.bases import write_base
+from tests.eagle_heads import Form, random_head, write_eagle_head
+from tests.tiny_model import BOS, EOS, TREE, write_tiny_model
+from tests.weights.samples import DTYPES, plan, random_heads, random_lm_head
 
 HIDDEN, VOCABULARY = 6, 10
 PAIRS = [(first, second) for first in LAYOUTS for second in LAYOUTS]
@@ -62,17 +74,6 @@ def test_every_pair_of_layouts_keeps_every_bit(
     with tempfile.TemporaryDirectory() as folder:
         kept = passed_through(heads, pair, lm_head, Path(folder))
         assert same_heads(kept, heads.sharing(lm_head))
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_writing_what_was_read_writes_the_same_file(name: str, tmp_path: Path) -> None:
-    lm_head = random_lm_head(HIDDEN, VOCABULARY, torch.bfloat16)
-    heads = random_heads(3, HIDDEN, VOCABULARY, torch.float16, own=name not in ("tgi-v2",))
-    first = write_heads(heads, LAYOUTS[name], tmp_path / "a", lm_head=lm_head, base="base")
-    again = read_heads(tmp_path / "a", lm_head).heads
-    second = write_heads(again, LAYOUTS[name], tmp_path / "b", lm_head=lm_head, base="base")
-
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def names_in(path: Path) -> set[str]:
@@ -136,68 +137,8 @@ def state(count: int = 2, *, own: bool = False) -> dict[str, Tensor]:
     return LAYOUTS["peakplan"].tensors(heads, random_lm_head(HIDDEN, VOCABULARY, torch.float32))
 
 
-def refusal(tensors: dict[str, Tensor], folder: Path, name: str = "medusa_lm_head.safetensors") -> str:
-    save_file(tensors, folder / name)
-    with pytest.raises(LayoutError) as refused:
-        read_heads(folder, random_lm_head(HIDDEN, VOCABULARY, torch.float32))
-    assert str(folder / name) in str(refused.value)
-    return str(refused.value)
-
-
 def without(tensors: dict[str, Tensor], *names: str) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in tensors.items() if name not in names}
-
-
-def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
-    assert "missing: 1.0.linear.bias" in refusal(without(state(), "1.0.linear.bias"), tmp_path)
-
-
-def test_a_missing_head_is_named(tmp_path: Path) -> None:
-    message = refusal(without(state(3), "1.0.linear.weight", "1.0.linear.bias"), tmp_path)
-    assert "missing: 1.0.linear.bias, 1.0.linear.weight" in message
-
-
-def test_one_lm_head_of_two_is_not_enough(tmp_path: Path) -> None:
-    assert "missing: 0.1.weight" in refusal(without(state(own=True), "0.1.weight"), tmp_path)
-
-
-def test_a_stranger_among_the_heads_is_named(tmp_path: Path) -> None:
-    assert "unexpected: 0.0.norm.weight" in refusal({**state(), "0.0.norm.weight": torch.zeros(HIDDEN)}, tmp_path)
-
-
-def test_several_residual_blocks_are_refused_with_the_way_out(tmp_path: Path) -> None:
-    message = refusal({**state(), "0.1.linear.weight": torch.zeros(HIDDEN, HIDDEN)}, tmp_path)
-    assert "medusa_num_layers=1" in message
-
-
-def test_nxdi_names_without_lm_heads_are_refused(tmp_path: Path) -> None:
-    tensors = {f"medusa_head_{name}": tensor for name, tensor in state().items()}
-    assert "missing: medusa_head_0.1.weight" in refusal(tensors, tmp_path, "medusa_heads.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "words"),
-    [
-        ("1.0.linear.weight", (HIDDEN + 1, HIDDEN), f"weight of head 1 is [{HIDDEN + 1}, {HIDDEN}]"),
-        ("0.0.linear.bias", (HIDDEN, 1), f"bias of head 0 is [{HIDDEN}, 1]"),
-        ("0.1.weight", (VOCABULARY + 2, HIDDEN), f"LM head of head 0 is [{VOCABULARY + 2}, {HIDDEN}]"),
-    ],
-)
-def test_heads_of_another_base_are_refused(name: str, shape: tuple[int, int], words: str, tmp_path: Path) -> None:
-    message = refusal({**state(own=True), name: torch.zeros(shape)}, tmp_path)
-    assert words in message
-    assert "trained on another base" in message
-
-
-def test_names_of_no_layout_are_refused(tmp_path: Path) -> None:
-    assert "no layout that Peakplan knows" in refusal({"fc.weight": torch.zeros(2, 2)}, tmp_path)
-
-
-def test_a_vocabulary_cut_by_vllm_is_refused(tmp_path: Path) -> None:
-    tensors = LAYOUTS["vllm"].tensors(
-        random_heads(1, HIDDEN, VOCABULARY, torch.float32, own=True), random_lm_head(HIDDEN, VOCABULARY, torch.float32)
-    )
-    assert "token_map" in refusal({**tensors, "token_map": torch.zeros(3)}, tmp_path, "model.safetensors")
 
 
 def test_vllm_heads_without_biases_get_zeros(tmp_path: Path) -> None:
@@ -217,25 +158,6 @@ def test_a_combined_model_gives_its_heads(tmp_path: Path) -> None:
     assert read_heads(tmp_path, random_lm_head(HIDDEN, VOCABULARY, torch.float32)).heads.count == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"not a tensor file at all, but long enough to be taken for one"])
-@pytest.mark.parametrize("name", ["medusa_lm_head.pt", "medusa_lm_head.safetensors"])
-def test_a_broken_file_is_refused_in_words(name: str, content: bytes, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(LayoutError, match="cannot be read as tensors"):
-        read_heads(tmp_path, random_lm_head(HIDDEN, VOCABULARY, torch.float32))
-
-
-def test_a_pickle_that_would_run_code_is_refused(tmp_path: Path) -> None:
-    torch.save({"0.0.linear.weight": Path("/tmp")}, tmp_path / "medusa_lm_head.pt")
-    with pytest.raises(LayoutError, match="cannot be read as tensors"):
-        read_heads(tmp_path, random_lm_head(HIDDEN, VOCABULARY, torch.float32))
-
-
-def test_an_empty_folder_says_what_it_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(LayoutError, match=r"medusa_lm_head\.pt"):
-        read_heads(tmp_path, random_lm_head(HIDDEN, VOCABULARY, torch.float32))
-
-
 def test_a_configuration_that_names_fewer_heads_is_known_and_noted(tmp_path: Path) -> None:
     save_file(state(5), tmp_path / "medusa_lm_head.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"medusa_num_heads": 2}), encoding="utf-8")
@@ -247,5 +169,221 @@ def test_a_configuration_that_names_fewer_heads_is_known_and_noted(tmp_path: Pat
 
 
 def test_a_configuration_that_names_more_heads_means_a_loss(tmp_path: Path) -> None:
+    save_file(state(3), tmp_path / "medusa_lm_head.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"medusa_num_heads": 4}), encoding="utf-8")
-    assert "is it whole?" in refusal(state(3), tmp_path)
+    with pytest.raises(LayoutError, match="is it whole"):
+        read_heads(tmp_path, random_lm_head(HIDDEN, VOCABULARY, torch.float32))
+
+
+def nxdi(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"medusa_head_{name}": tensor for name, tensor in tensors.items()}
+
+
+def vllm() -> dict[str, Tensor]:
+    heads = random_heads(1, HIDDEN, VOCABULARY, torch.float32, own=True)
+    return LAYOUTS["vllm"].tensors(heads, random_lm_head(HIDDEN, VOCABULARY, torch.float32))
+
+
+HEADS = "medusa_lm_head.safetensors"
+OTHER = "trained on another base"
+NO_FILE = b"not a tensor file at all, but long enough to be taken for one"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        (HEADS, without(state(), "1.0.linear.bias"), ["missing: 1.0.linear.bias"]),
+        (
+            HEADS,
+            without(state(3), "1.0.linear.weight", "1.0.linear.bias"),
+            ["missing: 1.0.linear.bias, 1.0.linear.weight"],
+        ),
+        (HEADS, without(state(own=True), "0.1.weight"), ["missing: 0.1.weight"]),
+        (HEADS, {**state(), "0.0.norm.weight": torch.zeros(HIDDEN)}, ["unexpected: 0.0.norm.weight"]),
+        (HEADS, {**state(), "0.1.linear.weight": torch.zeros(HIDDEN, HIDDEN)}, ["medusa_num_layers=1"]),
+        ("medusa_heads.safetensors", nxdi(state()), ["missing: medusa_head_0.1.weight"]),
+        (HEADS, {**state(), "1.0.linear.weight": torch.zeros(7, HIDDEN)}, ["weight of head 1 is [7, 6]", OTHER]),
+        (HEADS, {**state(), "0.0.linear.bias": torch.zeros(HIDDEN, 1)}, ["bias of head 0 is [6, 1]", OTHER]),
+        (
+            HEADS,
+            {**state(own=True), "0.1.weight": torch.zeros(12, HIDDEN)},
+            ["LM head of head 0 is [12, 6]", OTHER],
+        ),
+        (HEADS, {"fc.weight": torch.zeros(2, 2)}, ["no layout that Peakplan knows"]),
+        ("model.safetensors", {**vllm(), "token_map": torch.zeros(3)}, ["token_map"]),
+        (HEADS, b"", ["cannot be read as tensors"]),
+        (HEADS, NO_FILE, ["cannot be read as tensors"]),
+        ("medusa_lm_head.pt", b"", ["cannot be read as tensors"]),
+        ("medusa_lm_head.pt", NO_FILE, ["cannot be read as tensors"]),
+        ("medusa_lm_head.pt", {"0.0.linear.weight": Path("/tmp")}, ["cannot be read as tensors"]),  # it would run code
+        ("another", b"", ["medusa_lm_head.pt"]),
+    ],
+)
+def test_what_are_no_heads_of_this_base_is_refused_by_name(
+    name: str, content: bytes | dict[str, Any], words: list[str], tmp_path: Path
+) -> None:
+    if isinstance(content, bytes):
+        (tmp_path / name).write_bytes(content)
+    elif name.endswith(".pt"):
+        torch.save(content, tmp_path / name)
+    else:
+        save_file(content, tmp_path / name)
+    with pytest.raises(LayoutError) as refused:
+        read_heads(tmp_path, random_lm_head(HIDDEN, VOCABULARY, torch.float32))
+    assert all(each in str(refused.value) for each in words)
+    assert str(tmp_path) in str(refused.value)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_tiny_model(tmp_path / "tiny")
+
+
+def export(model: Path, name: str, output: Path) -> Path:
+    assert main(["export", "--format", name, "--model", str(model), "--output", str(output)]) == 0
+    return output
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_export_comes_back_bit_for_bit(model: Path, name: str, tmp_path: Path) -> None:
+    exported = export(model, name, tmp_path / "out")
+    heads = exported if name == "nxdi" else exported / "medusa"
+
+    made = import_model(exported, tmp_path / "back", heads, tree=model / "medusa_tree.json")
+
+    sent, back = (load_file(folder / "medusa_heads.safetensors") for folder in (model, made.folder))
+    assert sent.keys() == back.keys()
+    assert all(torch.equal(sent[key], back[key]) for key in sent)
+    for key, tensor in load_model(model, tmp_path).weights.items():
+        assert torch.equal(tensor, load_model(made.folder, tmp_path).weights[key])
+
+
+def test_an_export_is_a_model_folder_itself(model: Path, tmp_path: Path) -> None:
+    exported = export(model, "vllm", tmp_path / "out")
+    ours = load(
+        EngineConfig(
+            model_dir=exported, cache_dir=tmp_path, dtype="float32", strategy="autoregressive", max_prompt_tokens=128
+        )
+    )
+
+    assert plan(ours, "autoregressive") == plan(
+        load(EngineConfig(model_dir=model, cache_dir=tmp_path, dtype="float32", max_prompt_tokens=128)), "medusa"
+    )
+
+
+@pytest.mark.parametrize("name", ["fasterdecoding", "nxdi"])
+def test_engines_that_take_a_tree_get_it(model: Path, name: str, tmp_path: Path) -> None:
+    exported = export(model, name, tmp_path / "out")
+    folder = exported if name == "nxdi" else exported / "medusa"
+    assert json.loads((folder / "medusa_tree.json").read_text(encoding="utf-8")) == TREE
+
+
+def test_transformers_reads_the_same_prompt_and_says_the_same(model: Path, tmp_path: Path) -> None:
+    exported = export(model, "tgi-v2", tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(exported)
+    peer = AutoModelForCausalLM.from_pretrained(exported, dtype=torch.float32)
+
+    tokens = tokenizer(" red nike shoes\n")["input_ids"]
+    ours = load_model(model, tmp_path)
+    assert tokens == [BOS, *ours.tokenizer.encode(" red nike shoes\n", add_special_tokens=False).ids]
+    assert (tokenizer.bos_token_id, tokenizer.eos_token_id) == (BOS, EOS)
+    assert peer.generation_config.eos_token_id == EOS
+    state = peer.state_dict()
+    assert all(torch.equal(tensor, state[key]) for key, tensor in ours.weights.items())
+
+
+def test_a_model_without_heads_is_exported_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = write_tiny_model(tmp_path / "bare", with_heads=False)
+    exported = export(bare, "vllm", tmp_path / "out")
+
+    assert "the model has none" in capsys.readouterr().out
+    assert not (exported / "medusa").exists()
+
+
+FEWER = 60  # tokens of a draft's vocabulary
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return write_base(tmp_path / "base", "qwen3")
+
+
+def head_of(base: Path, folder: Path, form: Form = "vllm", *, vocabulary: int = 0, **changes: Any) -> Path:
+    head = random_head(3, read_config(base), vocabulary=vocabulary, layers=(1, 2))
+    return write_eagle_head(folder, head, form, **changes)
+
+
+@pytest.mark.parametrize(("form", "vocabulary"), [("vllm", 0), ("pickled", FEWER), ("speculators", FEWER)])
+def test_an_import_keeps_it_for_engines_that_draft_with_one(
+    form: Form, vocabulary: int, base: Path, tmp_path: Path
+) -> None:
+    eagle = head_of(base, tmp_path / "eagle", form, vocabulary=vocabulary)
+    output = tmp_path / "made"
+    assert main(["import", "--checkpoint", str(base), "--eagle", str(eagle), "--output", str(output)]) == 0
+
+    sent = load_file(eagle / "model.safetensors") if form != "pickled" else torch.load(eagle / "pytorch_model.bin")
+    kept = load_file(output / FOLDER / "model.safetensors")
+    assert sent.keys() == kept.keys()
+    assert all(torch.equal(sent[name], kept[name]) for name in sent)
+
+
+@pytest.mark.parametrize(
+    ("layout", "vocabulary", "goes"),
+    [("vllm", FEWER, True), ("nxdi", 0, True), ("nxdi", FEWER, False), ("tgi-v2", 0, False)],
+)
+def test_an_export_has_it_where_the_engine_reads_it(
+    layout: str,
+    vocabulary: int,
+    goes: bool,
+    base: Path,
+    tmp_path: Path,
+) -> None:
+    made = import_model(base, tmp_path / "made", eagle=head_of(base, tmp_path / "eagle", vocabulary=vocabulary))
+
+    exported = export_model(made.folder, tmp_path, LAYOUTS[layout], tmp_path / "exported")
+
+    assert (exported.folder / FOLDER).is_dir() == goes
+    if goes:
+        sent, again = (
+            load_file(folder / "model.safetensors") for folder in (tmp_path / "eagle", exported.folder / FOLDER)
+        )
+        assert sent.keys() == again.keys()
+        assert all(torch.equal(sent[name], again[name]) for name in sent)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_size": 48}, "for states of 48, and the model's are 64"),
+        ({"num_hidden_layers": 2}, "heads of 2 layers are not taken"),
+        ({"norm_before_fc": True}, r"norm_before_fc \(True\)"),
+        ({"model_type": "deepseek_v3"}, "model_type 'deepseek_v3' is not served"),
+        ({"eagle_aux_hidden_state_layer_ids": [1, 9]}, "states after layers 1, 9 are not those of a model of 2"),
+        ({"eagle_aux_hidden_state_layer_ids": None}, "states after layers 2, 1, -1"),
+        ({"intermediate_size": 41}, r"mlp.gate_proj.weight is \[40, 64\], and config.json says \[41, 64\]"),
+    ],
+)
+def test_another_s_head_is_refused_and_nothing_is_written(
+    changes: dict[str, Any], words: str, base: Path, tmp_path: Path
+) -> None:
+    eagle = head_of(base, tmp_path / "eagle", **changes)
+    with pytest.raises(ValueError, match=words):
+        import_model(base, tmp_path / "made", eagle=eagle)
+    assert not (tmp_path / "made").exists()
+
+
+def test_what_its_file_lacks_or_has_too_much_is_named(base: Path, tmp_path: Path) -> None:
+    eagle, config = head_of(base, tmp_path / "eagle", vocabulary=FEWER), read_config(base)
+    whole = load_file(eagle / "model.safetensors")
+    for changed, words in (
+        ({name: tensor for name, tensor in whole.items() if name != "fc.weight"}, "fc.weight is missing"),
+        (whole | {"midlayer.mlp.bias": torch.zeros(3)}, "midlayer.mlp.bias is not of an EAGLE-3 head"),
+        (whole | {"d2t": whole["d2t"] + 100}, "d2t leads to tokens"),
+        (whole | {"norm.weight": whole["norm.weight"] * float("nan")}, "norm.weight holds values that are no numbers"),
+    ):
+        save_file(changed, eagle / "model.safetensors")
+        with pytest.raises(ValueError, match=words):
+            check_eagle_head(eagle, config)
+    (eagle / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"neither model\.safetensors nor pytorch_model\.bin"):
+        check_eagle_head(eagle, config)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from service.planner.fallback.reading.en.lists import FUNCTION_WORDS
 from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.text import FUNCTION_WORDS
 from service.planner.vocabulary import shipped_vocabulary
-from training.data import asked, attributes, augment, conversations, rows, substitution, written
+from training.data import augment, conversations, rows, substitution, written
+from training.data.augment import phrases, wrap
 from training.data.examples import Example, MarkedText
-from training.data.phrases import phrases, wrap
 
 Dialogue = tuple[Example, ...]  # the turns of one conversation, oldest first
 SUPPORT_INTENTS = tuple(
@@ -81,13 +81,13 @@ class Mix:
         self.clinc = list(rows.clinc_rows(data, "train"))
         self.taxonomy = list(rows.taxonomy_rows(data, "train"))
         self.categories = rows.category_names(data)
-        self.described = attributes.categories(data)
+        self.described = augment.described_categories(data)
         self.retail = rows.retail_products(data)
         self._read_written(data)
         self.values = facet_values([*self.queries, *self.written])
         self.conversations = conversations.conversations("train")
         self._names = substitution.pools_of([conversation for _, conversation in self.conversations], self.products)
-        self.asked = asked.examples("train")
+        self.asked = written.asked_examples("train")
 
     def _read_written(self, data: Path) -> None:
         """Read our own product names and queries, without any that name a dev category or repeat a dev query."""
@@ -154,7 +154,7 @@ class Mix:
         for name, vertical in rng.sample(self.categories, min(self.shares.categories, len(self.categories))):
             yield augment.cut_otherwise(_category_query(name, vertical, self.values, rng), rng)
         for category in rng.choices(self.described, k=self.shares.attributes):
-            yield augment.cut_otherwise(attributes.question(category, self.values["brand"], rng), rng)
+            yield augment.cut_otherwise(augment.category_question(category, self.values["brand"], rng), rng)
         for name, vertical in rng.sample(self.products, min(self.shares.products, len(self.products))):
             yield product_example(name, vertical, self.values, rng)
         for name, vertical in rng.sample(self.retail, min(self.shares.retail, len(self.retail))):
@@ -232,7 +232,7 @@ def dev_sets(data: Path, seed: int = 0) -> dict[str, list[Example]]:
         "keywords": short,
         "support": list({example.query: example for example in support}.values()),
         "out_of_scope": list({e.query: e for e in (augment.out_of_scope(rng, "dev") for _ in range(60))}.values()),
-        "asked": asked.examples("dev"),
+        "asked": written.asked_examples("dev"),
         "conversation": [turn for turns in conversations.examples("dev") for turn in turns],
     }
 

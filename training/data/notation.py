@@ -38,7 +38,6 @@ VERTICALS = frozenset(
 )
 MOST_PARTS = 4
 _AROUND = 0.2  # "around 50" is 40 to 60
-_CURRENCY = re.compile(r"[A-Z]{3}")
 _PRICE = re.compile(
     r"price\s+(?:(?P<compare><=|>=|~)\s*(?P<amount>[\d.]+)|(?P<low>[\d.]+)\s*\.\.\s*(?P<high>[\d.]+))"
     r'\s*(?P<currency>[A-Z]{3})?\s*"(?P<words>[^"]+)"'

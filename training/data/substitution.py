@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from training.data.notation import Conversation, Turn, plain
+from training.data.notation import Conversation, NotationError, Turn, check, plain
 
 Json = dict[str, Any]
 # Facets whose values can stand for each other in a sentence.
@@ -26,7 +26,7 @@ _CENT: Final = 0.006  # half of one, and what rounding leaves
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """Words to put in, and the vertical of the thing that they name, None where nobody said."""
+    """Words to put in, and the vertical of the thing that they name, None where it is unknown."""
 
     text: str
     vertical: str | None = None
@@ -68,7 +68,10 @@ def values_of(plan: Json) -> Iterator[tuple[str, str]]:
 
 
 def substituted(conversation: Conversation, pools: Pools, rng: random.Random) -> Conversation:
-    """Return the conversation with other names and amounts, the same everywhere in it; or as it is."""
+    """Return the conversation with other names and amounts, the same everywhere in it; or as it is.
+
+    It stays where a value that changed was said only as a part of another word ("pak" in "mannenpak").
+    """
     if rng.random() < _UNCHANGED:
         return conversation
     names = _names(conversation, pools, rng)
@@ -79,7 +82,23 @@ def substituted(conversation: Conversation, pools: Pools, rng: random.Random) ->
         said = [new.vertical for new in names.values() if new.text in map(plain, types)]
         if said:  # the vertical of a thing that was put in, where the wish is one thing
             turn.vertical = said[0] if len(types) == 1 and not turn.plan.get("parts") else None
-    return Conversation(conversation.who, conversation.shop, conversation.locale, changed)
+    return (
+        Conversation(conversation.who, conversation.shop, conversation.locale, changed)
+        if _said(changed)
+        else conversation
+    )
+
+
+def _said(turns: Sequence[Turn]) -> bool:
+    """Tell whether everything that labels name was said."""
+    said = ""
+    for turn in turns:
+        said += f" | {plain(turn.say)}"
+        try:
+            check(turn.plan, said)
+        except NotationError:
+            return False
+    return True
 
 
 def _names(conversation: Conversation, pools: Pools, rng: random.Random) -> dict[str, Value]:

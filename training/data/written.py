@@ -1,15 +1,47 @@
-"""Our own training material: kinds of product by vertical, and search queries with their spans.
+"""Our own training material: kinds of product by vertical, search queries with their spans, sentences with an intent.
 
 The taxonomy's ten thousand names and 7,816 labelled queries cover little of the world's products, brands and titles,
-and a small model knows few of them. Both files were written by a language model that saw the training rows and no dev
-row; names of a dev row's category are left out when the files are read.
+and a small model knows few of them. The files were written by a language model that saw the training rows and no dev
+row; names of a dev row's category are left out when the files are read. Of sentences (`asked.txt`) the intent alone is
+known, and a tenth of them is for dev.
 """
 
+from functools import cache
 from pathlib import Path
 
-from service.planner.plan_text import FacetSpan
-from training.data.examples import MarkedText
-from training.data.rows import VERTICAL_CODES, LabelledQuery
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.vocabulary import shipped_vocabulary
+from training.data.examples import Example, MarkedText
+from training.data.rows import VERTICAL_CODES, LabelledQuery, Split, held_out, looks_conversational
+
+SENTENCES = Path(__file__).with_name("asked.txt")
+
+
+@cache
+def asked_examples(split: Split) -> list[Example]:
+    """Return the sentences of a split: a tenth, by a hash of the words, is dev."""
+    return [_example(intent, text) for intent, text in asked_sentences() if held_out(text.lower()) == (split == "dev")]
+
+
+def asked_sentences(path: Path = SENTENCES) -> list[tuple[str, str]]:
+    """Return (intent, sentence) of every line: the intent stands in brackets above. Raises ValueError with the line."""
+    found: list[tuple[str, str]] = []
+    intent = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("["):
+            intent = line.strip("[]")
+        elif line and not line.startswith("#"):
+            if intent not in shipped_vocabulary().intents:
+                raise ValueError(f"{path.name}:{number}: {intent!r} is no intent of the vocabulary")
+            found.append((intent, line))
+    return found
+
+
+def _example(intent: str, text: str) -> Example:
+    fixed = shipped_vocabulary().intents[intent].sources
+    draft = PlanDraft("conversational" if looks_conversational(text) else "keyword", intent, list(fixed or ()))
+    return Example(text, draft, knows_sources=fixed is not None, knows_facets=False, origin="asked")
+
 
 _FOLDER = Path(__file__).parent
 PRODUCTS = _FOLDER / "products.txt"

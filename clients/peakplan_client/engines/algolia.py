@@ -1,9 +1,8 @@
 """Algolia: one request of a multi-query (`POST /1/indexes/*/queries` takes {"requests": [...]})."""
 
-from collections.abc import Callable
 from typing import Any
 
-from peakplan_client.engines import number, refuse_odd_fields
+from peakplan_client.engines import Note, bounds, number, refuse_odd_fields, said
 from peakplan_client.mapping import CatalogueMapping, Value
 from peakplan_client.search import AnyOf, NoneOf, NotInText, Range, Search
 
@@ -11,17 +10,17 @@ MAX_QUERY_BYTES = 512  # of Algolia
 SORTED_STRICTNESS = 60  # per cent, of virtual replicas: how relevant a result must be to be sorted
 
 
-def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> dict[str, Any]:
+def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Note) -> dict[str, Any]:
     """Return one request. Every word is optional, so that any may match; what has more of them ranks first.
 
     Filters are lists of values, never the language of `filters`, in which a value could be more than a value.
     """
     refuse_odd_fields(mapping, "Algolia", ":<>=,")
     own_first = [*search.texts[-1:], *search.texts[:-1]]
-    said = _cut(dict.fromkeys(word for text in own_first for word in text.words.split()))
-    body: dict[str, Any] = {"indexName": mapping.index, "query": said, "optionalWords": [said], "hitsPerPage": limit}
+    asked = _cut(dict.fromkeys(word for text in own_first for word in text.words.split()))
+    body: dict[str, Any] = {"indexName": mapping.index, "query": asked, "optionalWords": [asked], "hitsPerPage": limit}
     numeric = [
-        f"{r.field}{sign}{number(bound)}" for r in search.filters if isinstance(r, Range) for sign, bound in _bounds(r)
+        f"{r.field}{sign}{number(bound)}" for r in search.filters if isinstance(r, Range) for sign, bound in bounds(r)
     ]
     facets: list[Any] = []
     for condition in search.filters:
@@ -29,7 +28,7 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
             facets.append([_facet(condition.field, value) for value in condition.values])
         elif isinstance(condition, NoneOf):
             facets += [_facet(condition.field, value, "-") for value in condition.values]
-    body |= _excluded([each.words for each in search.filters if isinstance(each, NotInText)], said, note)
+    body |= _excluded([each.words for each in search.filters if isinstance(each, NotInText)], asked, note)
     boosts = [
         [f"{_facet(boost.field, value)}<score={max(1, round(10 * boost.weight))}>" for value in boost.values]
         for boost in search.boosts
@@ -44,25 +43,21 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
     return body
 
 
-def _bounds(condition: Range) -> list[tuple[str, float]]:
-    return [(sign, bound) for sign, bound in ((">=", condition.min), ("<=", condition.max)) if bound is not None]
-
-
 def _facet(field: str, value: Value, sign: str = "") -> str:
     """Return `field:value`; a minus that begins the value is escaped, for it would negate."""
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = said(value)
     escape = "\\" if text.startswith("-") else ""
     return f"{field}:{sign}{escape}{text}"
 
 
-def _excluded(phrases: list[str], said: str, note: Callable[[str], None]) -> dict[str, Any]:
+def _excluded(phrases: list[str], asked: str, note: Note) -> dict[str, Any]:
     """Return the query with `-word` for each word that no text may have."""
     for phrase in phrases:
         if " " in phrase:
             note("Algolia excludes single words of a text only: a phrase is not excluded")
     if not (single := [phrase for phrase in phrases if " " not in phrase]):
         return {}
-    kept = _cut([word for word in said.split() if word not in single], sum(len(word.encode()) + 2 for word in single))
+    kept = _cut([word for word in asked.split() if word not in single], sum(len(word.encode()) + 2 for word in single))
     return {
         "query": " ".join([kept, *(f"-{word}" for word in single)]),
         "optionalWords": [kept],

@@ -1,26 +1,24 @@
 """Meilisearch (1.10 or newer): the body of a `POST /multi-search`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from peakplan_client.engines import number
+from peakplan_client.engines import Note, bounds, number, said, sorting, visible
 from peakplan_client.mapping import CatalogueMapping, Value
 from peakplan_client.search import AnyOf, Filter, NotInText, Range, Search, Wanted
 
 Query = dict[str, Any]
-ANY_WORD = "frequency"  # the matching strategy that drops the most frequent words first, whichever place they have
+ANY_WORD = "frequency"  # the matching strategy that drops the most frequent words first, wherever they stand
 
 
-def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> dict[str, Any]:
+def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Note) -> dict[str, Any]:
     """Return a federation of queries, merged by score times weight; where a field sorts, lists to read in turn.
 
     A query cannot boost, so that a boost is one more query, with a filter and a greater weight. Weights order no
     sorted results, so that what is the thing is a list of its own before the rest.
     """
-    if search.sort is not None and search.sort.field is not None:
-        return {"queries": list(_in_turn(search, mapping, limit, f"{search.sort.field}:{search.sort.order}"))}
-    if search.sort is not None:
-        note("this sort has no field in the mapping: results stay sorted by relevance")
+    if sort := sorting(search, note):
+        return {"queries": list(_in_turn(search, mapping, limit, ":".join(sort)))}
     boosts = [
         (_one_of(boost.field, boost.values), 1 + boost.weight) for boost in search.boosts if boost.field is not None
     ]  # words in the text are in the queries already
@@ -80,9 +78,7 @@ def _holds(wanted: Wanted) -> str:
 def _filter(condition: Filter) -> str:
     if isinstance(condition, Range):
         name = _name(condition.field)
-        bounds = [f"{name} >= {number(condition.min)}"] if condition.min is not None else []
-        bounds += [f"{name} <= {number(condition.max)}"] if condition.max is not None else []
-        return " AND ".join(bounds)
+        return " AND ".join(f"{name} {sign} {number(bound)}" for sign, bound in bounds(condition))
     if isinstance(condition, NotInText):
         raise TypeError("excluded words are part of the query")
     return _one_of(condition.field, condition.values, "IN" if isinstance(condition, AnyOf) else "NOT IN")
@@ -99,9 +95,4 @@ def _name(field: str) -> str:
 
 def _literal(value: Value) -> str:
     """Return a value between quotes. A backslash would take what follows it along, so that it goes."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return number(value)
-    visible = " ".join("".join(each if each.isprintable() else " " for each in value).replace("\\", " ").split())
-    return '"' + visible.replace('"', '\\"') + '"'
+    return said(value, lambda text: '"' + visible(text.replace("\\", " ")).replace('"', '\\"') + '"')

@@ -1,8 +1,9 @@
 """OpenSearch and Elasticsearch: the body of a `_search`. Both understand all of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from peakplan_client.engines import Note, limits, sorting
 from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.search import Boost, Filter, NoneOf, NotInText, Range, Search, Wanted
 
@@ -10,7 +11,7 @@ Clause = dict[str, Any]
 STRONG_MATCH = "60%"  # of a query's words, where results are sorted by something else than relevance
 
 
-def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> Clause:
+def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Note) -> Clause:
     """Return the body of `POST /<index>/_search`.
 
     Where a field sorts, what is the thing comes first, by its kind and the wanted facets, and where no kind is told
@@ -22,19 +23,14 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
             "minimum_should_match": 1,
         }
     }
-    wanted: list[Clause] = [_filter(each) for each in search.filters if not isinstance(each, NoneOf | NotInText)]
-    unwanted = [_filter(each) for each in search.filters if isinstance(each, NoneOf | NotInText)]
-    limits = {name: found for name, found in (("filter", wanted), ("must_not", unwanted)) if found}
-    sort = search.sort
-    if sort is not None and sort.field is None:
-        note("this sort has no field in the mapping: results stay sorted by relevance")
-    if sort is None or sort.field is None:
-        query: Clause = {"bool": {"must": [any_text], **limits}}
+    within = limits(search.filters, _filter)
+    if (sort := sorting(search, note)) is None:
+        query: Clause = {"bool": {"must": [any_text], **within}}
         return {"size": limit, "query": _boosted(query, search.boosts, mapping)}
     strong = [_strong_match(text.words, mapping) for text in search.texts[:1]] if not search.kinds else []
     strong += [_has(each, len(search.wanted)) for each in search.wanted]
-    query = {"bool": {**limits, "filter": [any_text, *wanted], "should": strong}}
-    by_field: Clause = {sort.field: {"order": sort.order, "missing": "_last"}}
+    query = {"bool": {**within, "filter": [any_text, *within.get("filter", [])], "should": strong}}
+    by_field: Clause = {sort[0]: {"order": sort[1], "missing": "_last"}}
     return {"size": limit, "query": query, "sort": [{"_score": {"order": "desc"}}, by_field]}
 
 
@@ -55,7 +51,7 @@ def _any_word(text: str, weight: float, mapping: CatalogueMapping) -> Clause:
 
 
 def _has(wanted: Wanted, count: int) -> Clause:
-    """Return a clause that scores what is wanted: what says what the thing is more than all others together."""
+    """Return a clause that scores a wanted facet: the kind counts more than all others together."""
     condition = _one_of(wanted.field, wanted.values) if wanted.field else _phrases(wanted.values, list(wanted.fields))
     return {"constant_score": {"filter": condition, "boost": count if wanted.is_kind else 1}}
 

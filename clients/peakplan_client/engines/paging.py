@@ -1,13 +1,14 @@
 """A later page, counts of facets, one product of its variants: added to a request, where the engine has them."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from peakplan_client.engines import Note
+
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 _SQL = {"sqlite": "?", "postgresql": "%s"}
-Note = Callable[[str], None]
 
 
 def paged(

@@ -4,52 +4,38 @@
 `text` field have weight A, those of the second B, of the third C, of all others D.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
-from peakplan_client.errors import MappingError
+from peakplan_client.engines import Note, bounds, sorting
+from peakplan_client.engines.sqlite import Condition, no_column, ordered, tiers
+from peakplan_client.engines.sqlite import Statement as Statement
 from peakplan_client.mapping import CatalogueMapping, Value
 from peakplan_client.search import AnyOf, Filter, NotInText, Range, Search, Wanted
 
-STRONG_MATCH = 0.5  # of the best score: so good is what comes first where a field sorts and nothing is of the kind
 LENGTH = 1  # ts_rank's normalization: a long text is worth less
 _WEIGHTS = "ABCD"
 _VECTOR = 'item."search"'
-Parameter = Value | list[str] | list[float] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """What psycopg's `Cursor.execute` takes. Rows have all columns of the table, and a `score` that grows."""
-
-    sql: str
-    parameters: tuple[Parameter, ...]
-
-
-_Condition = tuple[str, list[Parameter]]
-
-
-def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> Statement:
+def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Note) -> Statement:
     """Return the statement. Each text gives `ts_rank` by its weight; boosts multiply their sum.
 
     Words are parsed by the configuration of the session (`default_text_search_config`), as the column's should be.
     """
     asked = ", ".join(f"to_tsquery(%s) AS text{at}" for at in range(len(search.texts)))
-    parameters: list[Parameter] = [any_word(text.words) for text in search.texts]
+    parameters: list[Any] = [any_word(text.words) for text in search.texts]
     ranks = _ranks(mapping)
     score = " + ".join(
         f"{text.weight:g} * ts_rank('{ranks}', {_VECTOR}, asked.text{at}, {LENGTH})"
         for at, text in enumerate(search.texts)
     )
-    order, tiers = "score DESC", ""
-    if search.sort is not None and search.sort.field is not None:
-        tiers, values = _tiers(search.wanted, mapping)
+    order, columns = "score DESC", ""
+    if sort := sorting(search, note):
+        kinds, facets, values = tiers(search.wanted, lambda each: _wanted(each, mapping))
+        columns = f", ({kinds} > 0)::int AS is_kind, {facets} AS has_facets"
         parameters += values
-        strong = f"score >= {STRONG_MATCH} * (SELECT max(score) FROM scored)"
-        best = f"is_kind DESC, ((SELECT max(is_kind) FROM scored) = 0 AND {strong}) DESC, has_facets DESC"
-        order = f"{best}, {_name(search.sort.field)} {search.sort.order.upper()} NULLS LAST, score DESC"
-    elif search.sort is not None:
-        note("this sort has no field in the mapping: results stay sorted by relevance")
+        order = ordered(_name(sort[0]), sort[1])
     factor = "1"
     for boost in search.boosts:
         condition, values = _has(boost.field, boost.values, (), mapping)
@@ -63,7 +49,7 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
         parameters += values
     table = ".".join(f'"{part}"' for part in mapping.index.split("."))
     sql = (
-        f"WITH asked AS (SELECT {asked}), scored AS (SELECT item.*{tiers}, ({score}) * ({factor}) AS score "
+        f"WITH asked AS (SELECT {asked}), scored AS (SELECT item.*{columns}, ({score}) * ({factor}) AS score "
         f"FROM {table} AS item CROSS JOIN asked WHERE {' AND '.join(conditions)}) "
         f"SELECT * FROM scored ORDER BY {order} LIMIT %s"
     )
@@ -78,12 +64,10 @@ def any_word(words: str) -> str:
 
 def _ranks(mapping: CatalogueMapping) -> str:
     """Return the weights of D, C, B and A, the greatest of which is 1."""
-    weights = list(mapping.text.values())
-    greatest = max(weights)
-    of = [weights[at] / greatest if at < len(weights) else 0 for at in range(len(_WEIGHTS))]
-    if len(weights) > len(_WEIGHTS):
-        of[-1] = max(weights[len(_WEIGHTS) - 1 :]) / greatest
-    return "{" + ",".join(f"{weight:.4f}" for weight in reversed(of)) + "}"
+    *first, rest = [*mapping.text.values(), *[0.0] * len(_WEIGHTS)][: len(_WEIGHTS)]
+    rest = max([rest, *list(mapping.text.values())[len(_WEIGHTS) :]])
+    greatest = max(mapping.text.values())
+    return "{" + ",".join(f"{weight / greatest:.4f}" for weight in (rest, *reversed(first))) + "}"
 
 
 def _vector(fields: Sequence[str], mapping: CatalogueMapping) -> str:
@@ -94,27 +78,27 @@ def _vector(fields: Sequence[str], mapping: CatalogueMapping) -> str:
 
 
 def _name(field: str) -> str:
-    """Return a quoted name. Raises MappingError for a nested field, which a table does not have."""
+    """Return a quoted name. Raises MappingError."""
     if "." in field:
-        raise MappingError(f"{field!r} is no column's name for PostgreSQL: name a column without a dot in the mapping.")
+        raise no_column(field, "PostgreSQL")
     return '"' + field.replace("%", "%%") + '"'  # psycopg reads a single % as a parameter
 
 
-def _filter(condition: Filter, mapping: CatalogueMapping) -> _Condition:
+def _filter(condition: Filter, mapping: CatalogueMapping) -> Condition:
     if isinstance(condition, Range):
-        column = f"item.{_name(condition.field)}"
-        bounds = [(sign, bound) for sign, bound in ((">=", condition.min), ("<=", condition.max)) if bound is not None]
-        return " AND ".join(f"{column} {sign} %s" for sign, _ in bounds), [bound for _, bound in bounds]
-    if isinstance(condition, NotInText):
-        inside, values = _has(None, (condition.words,), condition.fields, mapping)
-        return f"NOT {inside}", values
+        limits = bounds(condition)
+        sides = (f"item.{_name(condition.field)} {sign} %s" for sign, _ in limits)
+        return " AND ".join(sides), [bound for _, bound in limits]
     if isinstance(condition, AnyOf):
         return _one_of(condition.field, condition.values)
-    inside, values = _one_of(condition.field, condition.values)
+    if isinstance(condition, NotInText):
+        inside, values = _has(None, (condition.words,), condition.fields, mapping)
+    else:
+        inside, values = _one_of(condition.field, condition.values)
     return f"NOT {inside}", values
 
 
-def _one_of(field: str, values: Sequence[Value]) -> _Condition:
+def _one_of(field: str, values: Sequence[Value]) -> Condition:
     """Return a condition that is never null: texts are compared without case, numbers as numbers."""
     column = f"item.{_name(field)}"
     numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
@@ -124,22 +108,14 @@ def _one_of(field: str, values: Sequence[Value]) -> _Condition:
     return f"COALESCE({' OR '.join(conditions)}, FALSE)", [each for each in (texts, numbers) if each]
 
 
-def _has(field: str | None, values: Sequence[str], fields: Sequence[str], mapping: CatalogueMapping) -> _Condition:
+def _wanted(each: Wanted, mapping: CatalogueMapping) -> Condition:
+    condition, given = _has(each.field, each.values, each.fields, mapping)
+    return f"({condition})::int", given
+
+
+def _has(field: str | None, values: Sequence[str], fields: Sequence[str], mapping: CatalogueMapping) -> Condition:
     """Return whether a field has one of the values, or without one the text `fields` one of them as a phrase."""
     if field is not None:
         return _one_of(field, values)
     phrases = "SELECT phraseto_tsquery(said) FROM unnest(%s::text[]) AS said"
     return f"({_vector(fields, mapping)} @@ ANY ({phrases}))", [list(values)]
-
-
-def _tiers(wanted: Sequence[Wanted], mapping: CatalogueMapping) -> _Condition:
-    """Return two columns: is it the kind of thing that is wanted, and how many of the other wanted facets has it?"""
-    sums: dict[bool, list[str]] = {True: ["0"], False: ["0"]}
-    values: dict[bool, list[Parameter]] = {True: [], False: []}
-    for each in wanted:
-        condition, given = _has(each.field, each.values, each.fields, mapping)
-        sums[each.is_kind].append(f"({condition})::int")
-        values[each.is_kind] += given
-    kinds, facets = " + ".join(sums[True]), " + ".join(sums[True] + sums[False])
-    columns = f", ({kinds} > 0)::int AS is_kind, {facets} AS has_facets"
-    return columns, values[True] + values[True] + values[False]

@@ -1,17 +1,17 @@
 """Solr 9: the body of a JSON request (`POST /solr/<index>/query`); every text is the query of a parser of its own."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from peakplan_client.engines import number, refuse_odd_fields
+from peakplan_client.engines import Note, limits, number, refuse_odd_fields, said, sorting
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.search import Filter, NoneOf, NotInText, Range, Search, Wanted
+from peakplan_client.search import Filter, NotInText, Range, Search, Wanted
 
 Clause = dict[str, Any]
 STRONG_MATCH = "60%"  # of a query's words, where results are sorted by something else than relevance
 
 
-def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> Clause:
+def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Note) -> Clause:
     """Return the body. Boosts multiply the score; where a field sorts, what is the thing comes first.
 
     Words and values are each the whole query of a parser (`dismax`, `field`), never a part of Lucene's syntax. A field
@@ -20,15 +20,10 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
     refuse_odd_fields(mapping, "Solr")
     queries: dict[str, Clause] = {}
     any_text = _any([_weighed(_any_word(text.words, mapping), text.weight) for text in search.texts])
-    wanted = [_filter(each) for each in search.filters if not isinstance(each, NoneOf | NotInText)]
-    unwanted = [_filter(each) for each in search.filters if isinstance(each, NoneOf | NotInText)]
-    limits = {name: found for name, found in (("filter", wanted), ("must_not", unwanted)) if found}
-    query: Clause = {"bool": {"must": [any_text], **limits}}
+    query: Clause = {"bool": {"must": [any_text], **limits(search.filters, _filter)}}
     body: Clause = {"limit": limit}
-    if search.sort is not None and search.sort.field is None:
-        note("this sort has no field in the mapping: results stay sorted by relevance")
-    if search.sort is not None and search.sort.field is not None:
-        body["sort"] = f"{_tiers(search, mapping, queries)} desc,{search.sort.field} {search.sort.order},score desc"
+    if sort := sorting(search, note):
+        body["sort"] = f"{_tiers(search, mapping, queries)} desc,{sort[0]} {sort[1]},score desc"
     elif search.boosts:
         factors = ["1"]
         for at, boost in enumerate(search.boosts):
@@ -52,14 +47,14 @@ def _any(clauses: list[Clause]) -> Clause:
 
 
 def _worth(query: str, weight: float) -> str:
-    """Return a function: the weight where a product matches a query of `queries`, else nothing."""
+    """Return a function: the weight where a product matches a query of `queries`, otherwise zero."""
     return f"if(exists(query(${query})),{number(weight)},0)"
 
 
 def _tiers(search: Search, mapping: CatalogueMapping, queries: dict[str, Clause]) -> str:
-    """Return a function that says how much a product is what is wanted: its kind counts more than all the rest.
+    """Return a function that scores a product by its wanted facets: the kind counts more than all others together.
 
-    A thing is of a kind by its category or its name, so that whatever says so counts once.
+    The category and the name both tell the kind; a product that matches by both counts once.
     """
     found = []
     if search.kinds:
@@ -81,13 +76,8 @@ def _holds(wanted: Wanted) -> Clause:
 def _has(field: str | None, values: Sequence[Value], fields: Sequence[str]) -> Clause:
     """Return whether the field, or one of the text `fields` where there is none, has one of the values."""
     names = [field] if field is not None else fields
-    return _any([_equals(name, value) for name in names for value in values])
-
-
-def _equals(field: str, value: Value) -> Clause:
-    """Return a clause of the parser that takes a whole value, as a phrase where the field's type has words."""
-    text = str(value).lower() if isinstance(value, str | bool) else number(value)
-    return {"field": {"f": field, "query": value if isinstance(value, str) else text}}
+    # The parser takes a whole value, as a phrase where the field's type has words.
+    return _any([{"field": {"f": name, "query": said(value)}} for name in names for value in values])
 
 
 def _filter(condition: Filter) -> Clause:

@@ -63,7 +63,7 @@ export class AnswerStream implements Kind<void> {
     throw error;
   }
 
-  /** Yield every event; whoever stops reading ends the request. Throws PlannerError, and the signal's reason. */
+  /** Yield every event. To stop reading ends the request. Throws PlannerError, and the signal's reason. */
   async *events(signal: AbortSignal | undefined): AsyncGenerator<AnswerEvent, void, undefined> {
     const late = () => {
       this.#isLate = true;

@@ -13,7 +13,7 @@ export async function textOf(response: Response): Promise<string> {
     if (done) return text + decoder.decode();
     read += value.length;
     if (read > MOST_BYTES) {
-      chunks.cancel().catch(() => undefined); // whoever sends so much may end in an error, too
+      chunks.cancel().catch(() => undefined); // so long an answer may end in an error, too
       throw new Error(`the answer has more than ${MOST_BYTES} bytes`);
     }
     text += decoder.decode(value, { stream: true });

@@ -31,8 +31,8 @@ export interface Kind<T> {
   /** Return what to ask with so much time left; undefined where that is too little. */
   ask(left: number): Question | undefined;
   /**
-   * Read an answer (200); return why there has to be another attempt, undefined where all is there. Whoever reads on after
-   * this ends the attempt's request by `end`. Throws PlannerError where no other attempt would help.
+   * Read an answer (200). Return why another attempt is needed, or undefined when the answer is whole. A caller that reads
+   * on must call `end` to end the request. Throws PlannerError where no other attempt would help.
    */
   read(response: Response, url: string, end: () => void): Promise<PlannerError | undefined>;
   result(): T;
@@ -121,7 +121,7 @@ async function attempt<T>(
       method: "POST",
       headers: { ...transport.headers, ...question.headers },
       body: JSON.stringify(question.body),
-      redirect: "manual", // a planner sends nobody elsewhere: whoever does would have the shopper's words
+      redirect: "manual", // planners never redirect, and the target would get the shopper's words
       signal: controller.signal,
     });
     missing = response.status === 200 ? await kind.read(response, url, abort) : await failure(response, url);

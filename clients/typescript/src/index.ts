@@ -23,13 +23,13 @@ const ANSWER_TIMEOUT_MS = 2000;
 const PLANS_TIMEOUT_MS = 60_000;
 
 export interface ClientOptions {
-  /** Sent as the bearer token. Keep it out of pages: whoever reads a page has it. */
+  /** Sent as the bearer token. Keep it out of pages: their readers could use it. */
   token?: string;
   /** The service's time for a plan, of calls without their own. */
   deadlineMs?: number;
   /** The time of a whole call with its further attempts, of calls without their own. */
   timeoutMs?: number;
-  /** Whoever asks with `shopper` is asked for at the endpoints of their arm. */
+  /** Questions with a `shopper` go to the endpoints of that shopper's arm. */
   trial?: Trial;
   fetch?: typeof fetch;
 }

@@ -15,7 +15,7 @@ const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 10_000;
 
 export interface EventSenderOptions {
-  /** Sent as the bearer token. Keep it out of pages: whoever reads a page has it. */
+  /** Sent as the bearer token. Keep it out of pages: their readers could use it. */
   token?: string;
   /** How long an event waits for others to share a request, at most (500); 0 sends at once what waits. */
   lingerMs?: number;

@@ -15,7 +15,7 @@ export interface paths {
         put?: never;
         /**
          * Plan a shopper's question, within the deadline whatever happens
-         * @description Plan a shopper's question, within the deadline whatever happens: rules answer when no model can in time.
+         * @description Plan a shopper's question, within the deadline whatever happens: the reader answers when no model can in time.
          */
         post: operations["plan"];
         delete?: never;
@@ -511,11 +511,8 @@ export interface components {
          *         "feature": [
          *           "waterproof"
          *         ],
-         *         "occasion": [
-         *           "hiking"
-         *         ],
          *         "type": [
-         *           "boots"
+         *           "hiking boots"
          *         ]
          *       },
          *       "exclude": {
@@ -535,7 +532,7 @@ export interface components {
          *       "offers": [],
          *       "queries": [
          *         "waterproof hiking boots",
-         *         "boots"
+         *         "hiking boots"
          *       ],
          *       "parts": [],
          *       "sources": [
@@ -599,7 +596,7 @@ export interface components {
             plan: components["schemas"]["Plan"];
             /**
              * Source
-             * @description Who made the plan. model: just now; cache: the model, earlier (`model` says which); fallback: rules, because the model could not (`reason` says why); rules: by choice, as the model would hardly have planned it better.
+             * @description Who made the plan. model: just now; cache: the model, earlier (`model` says which); fallback: the small reader, because the model could not (`reason` says why); rules: the reader by choice, as it is sure of this one.
              * @enum {string}
              */
             source: "model" | "cache" | "fallback" | "rules";
@@ -610,7 +607,7 @@ export interface components {
             timing_ms: components["schemas"]["Timing"];
             /**
              * Reason
-             * @description Why rules made the plan; null where they did not. deadline: the model needs longer than the request allows; capacity: more is asked than all replicas can do; too_long: the model cannot read or write so much; engine: no replica is up, or none gave a sound answer; fault: the planner itself failed at this question.
+             * @description Why the reader's plan stands in; null where it does not. deadline: the model needs longer than a request allows; capacity: more is asked than all replicas can do; too_long: the model cannot read or write so much; engine: no replica is up, or none gave a sound answer; fault: the planner itself failed at this question.
              */
             reason: ("deadline" | "capacity" | "too_long" | "engine" | "fault") | null;
         };
@@ -817,7 +814,7 @@ export interface components {
             greedy: components["schemas"]["Decoding"];
             /**
              * Reason
-             * @description fault: the planner itself failed at this question; the steps are the model's, the plans by rule.
+             * @description fault: the planner itself failed at this question; the steps are the model's, the plans by the reader.
              */
             reason?: ("deadline" | "capacity" | "too_long" | "engine" | "fault") | null;
         };

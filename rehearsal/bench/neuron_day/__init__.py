@@ -1,6 +1,6 @@
-"""`make neuron-day`: what only a Neuron device can say, into a figure and a fleet file (docs/neuron.md).
+"""`peakplan bench neuron-day`: what only a Neuron device can say, into a figure and a fleet file (docs/neuron.md).
 
 A NeuronCore belongs to the process that used it first until that process ends, so each part is a process of its own.
-`__main__.py` runs them in order, `parts.py` is what runs in them, `boot.py` starts the service, `advice.py` chooses.
+`__main__.py` runs them in order and chooses, `parts.py` is what runs in them, `day.py` starts them and the service.
 `on-host.sh` starts it all in the service's container.
 """

@@ -1,4 +1,4 @@
-"""`make neuron-day`: run every part in order, write the figure, and say what to put into the fleet file.
+"""`peakplan bench neuron-day`: run every part in order, write the figure, and say what to put into the fleet file.
 
     machine   the host
     compile   seconds, bytes and lengths of each graph: by rows of a step, plans together, NeuronCores
@@ -16,31 +16,100 @@ measured twice (`--again` does). Not run on hardware.
 
 import argparse
 import json
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from infra.fleet.instances import catalogue
-from infra.fleet.settings import FleetFileError, FleetSettings
-from rehearsal.bench.neuron_day.advice import CORES_SECONDS, best, fleet_text, host_settings, lines, model_settings
-from rehearsal.bench.neuron_day.boot import BOOT_SECONDS, boot
-from rehearsal.bench.neuron_day.day import BATCHES, KINDS, ROWS, Day, Graph, graphs, result_file, tasks
-from rehearsal.bench.neuron_day.processes import keep, run_task, with_free_cores
+from rehearsal.bench.machine import write_figure
+from rehearsal.bench.neuron_day.day import (
+    BATCHES,
+    BOOT_SECONDS,
+    KINDS,
+    ROWS,
+    Day,
+    Graph,
+    boot,
+    graphs,
+    keep,
+    result_file,
+    run_task,
+    tasks,
+    with_free_cores,
+)
 from service.settings import Settings
 
+# A replica's slowest plans may take so much of the SLO: the rest is for the line before it (infra/fleet/sizing.py).
+OF_THE_SLO = 0.5
+# What NeuronCores may take to become free, and so the fleet file's lost_replica_seconds at the least.
+CORES_SECONDS = 300
 OUTPUT = Path(__file__).parents[3] / "docs" / "figures" / "neuron_day.json"
 DEVICES = Path("/dev")
+
+
+def best(graphs: Sequence[Graph], found: Mapping[str, Any], slo_ms: float) -> tuple[Graph, str] | None:
+    """Return the graph and the strategy with most plans a second a core among those whose p99 leaves room in the SLO.
+
+    Where none leaves it, the pair with the lowest p99; None where nothing was measured.
+    """
+    timed = {
+        (graph, strategy): figures
+        for graph in graphs
+        for strategy, figures in found.get(graph.name, {}).items()
+        if isinstance(figures, Mapping) and figures["finished"] == figures["questions"]
+    }
+    if not timed:
+        return None
+    quick = {pair: figures for pair, figures in timed.items() if figures["p99_ms"] <= OF_THE_SLO * slo_ms}
+    if not quick:
+        return min(timed, key=lambda pair: float(timed[pair]["p99_ms"]))
+    return max(quick, key=lambda pair: float(quick[pair]["plans_a_second_a_core"]))
+
+
+def model_settings(found: Mapping[str, Any], graph: Graph, strategy: str, source: str) -> dict[str, Any]:
+    """Return what the `model` of a fleet file says of a graph that was compiled and timed, by its keys."""
+    compiled, timed = found["compile"][graph.name], found["plans"][graph.name][strategy]
+    return {
+        "strategy": strategy,
+        "tensor_parallel": graph.cores,
+        "batch_size": graph.batch,
+        "speculation_length": compiled["rows"],
+        "graph": graph.kind,
+        "weight_layout": graph.layout,
+        "sequence_length": compiled["sequence_length"],
+        "context_buckets": compiled["context_buckets"],
+        "service_time": {"mean_ms": timed["mean_ms"], "p99_ms": timed["p99_ms"], "source": source},
+    }
+
+
+def host_settings(rights: str, waited: float) -> dict[str, Any]:
+    """Return what it says of hosts: the container's rights, and when one whose cores stay taken is replaced.
+
+    Cores that become free by themselves are waited for twice as long as was seen.
+    """
+    late = {"lost_replica_seconds": max(CORES_SECONDS, math.ceil(2 * waited))} if waited else {}
+    return ({"device_rights": rights} if rights else {}) | late
+
+
+def lines(settings: Mapping[str, Any], indent: str = "  ") -> str:
+    """Return settings as lines of a fleet file's model, one level deep."""
+    written = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            written += [f"{indent}{name}:", *(f"{indent}  {key}: {json.dumps(each)}" for key, each in value.items())]
+        else:
+            written.append(f"{indent}{name}: {value if isinstance(value, str) else json.dumps(value)}")
+    return "\n".join(written) + "\n"
 
 
 def run(day: Day, python: Sequence[str], cores: int, given: argparse.Namespace) -> dict[str, Any]:
     """Run every part, each after the process of the one before has ended; return the figures."""
     waited = [given.cores_waited]
-    found: dict[str, Any] = {"command": "make neuron-day", "chip": day.chip}
+    found: dict[str, Any] = {"command": "peakplan bench neuron-day", "chip": day.chip}
 
     def said(name: str, part: str, graph: Graph | None, result: dict[str, Any]) -> None:
         found.setdefault(part, {}) if graph else None
@@ -60,7 +129,9 @@ def run(day: Day, python: Sequence[str], cores: int, given: argparse.Namespace) 
         said(part, part, None, _booted(day, graph, engine, max(1, cores // graph.cores), given))
     if chosen:
         today = datetime.now(UTC).date()
-        source = f"measured: make neuron-day on {day.chip}, {today}, a replica of {chosen[0].cores} NeuronCore(s)"
+        source = (
+            f"measured: peakplan bench neuron-day on {day.chip}, {today}, a replica of {chosen[0].cores} NeuronCore(s)"
+        )
         found["deploy"] = model_settings(found, *chosen, source) | host_settings(given.device_rights, max(waited))
     return found
 
@@ -90,17 +161,6 @@ def _has_failed(found: dict[str, Any]) -> bool:
     )
 
 
-def _write_fleet(file: Path, settings: dict[str, Any]) -> str:
-    """Put the settings into a fleet file if its rules take them; return what to say of it."""
-    text = fleet_text(file.read_text(encoding="utf-8"), settings)
-    try:
-        FleetSettings.model_validate(yaml.safe_load(text))
-    except (FleetFileError, ValueError) as error:
-        return f"{file} was left as it is, because its rules refuse what was measured: {error}"
-    file.write_text(text, encoding="utf-8")
-    return f"wrote it into {file}"
-
-
 def _parser(settings: Settings) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m rehearsal.bench.neuron_day", description=__doc__.partition("\n")[0]
@@ -126,7 +186,6 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     parser.add_argument("--slo-ms", type=float, default=300, help="the promise that a choice has to leave room for")
     parser.add_argument("--boot-seconds", type=float, default=BOOT_SECONDS, help="what a boot may take")
     parser.add_argument("--again", action="store_true", help="forget results, and keep what was compiled")
-    parser.add_argument("--fleet", type=Path, help="a fleet file that takes what is to be deployed")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     return parser
 
@@ -155,11 +214,9 @@ def main(words: Sequence[str] | None = None) -> int:
         max(1, chips * catalogue().cores_per_chip[arguments.chip]),
         arguments,
     )
-    arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write_figure(arguments.output, found)
     if "deploy" in found:
         print(f"\nTo be put into the fleet file:\n\nmodel:\n{lines(found['deploy'])}")
-        if arguments.fleet:
-            print(_write_fleet(arguments.fleet, found["deploy"]))
     return int("deploy" not in found or _has_failed(found))
 
 

@@ -1,18 +1,36 @@
-"""What is measured in a day: which graphs, of which model, where artifacts and results are kept. Knows no torch."""
+"""What is measured in a day, and the processes that do: one a part, and the service, started as a host does.
 
+Each part's result is kept, so that a day that was broken off goes on. Knows no torch.
+"""
+
+import contextlib
 import json
-from collections.abc import Iterator
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from service.engines.version import folder_version
+from service.weights.model_card import folder_version
 
 # Rows of a step (0: the tree's own) and plans decoded together; both cost memory and time that only a device tells.
 ROWS = (0, 32, 48)
 BATCHES = (1, 4, 8)
 # In the order in which they are tried: no chain is compiled where a graph of the first kind plans.
 KINDS = ("tree", "chain")
+Result = dict[str, Any]
+_LAST_SECONDS = 30.0  # that the kernel may take to end what was killed
+_TAKEN = "not available"  # what libnrt says of NeuronCores that the process before has not given back
+_TRY_SECONDS = 1.0
+BOOT_SECONDS = 900
+_STOP_SECONDS = 60
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -113,3 +131,184 @@ def result_file(day: Day, name: str) -> Path:
 def inputs(day: Day) -> dict[str, Any]:
     """Return what a result was measured with; one with other inputs is measured again."""
     return {"model": folder_version(day.model_dir), "chip": day.chip, "questions": day.questions, "steps": day.steps}
+
+
+def run_task(day: Day, task: Task, python: Sequence[str], cores_seconds: float = 0) -> Result:
+    """Return a part's result: the one that was kept, or that of a new process, or why there is none."""
+    if (known := keep(day, task.name)) is not None:
+        return known
+    found = with_free_cores(lambda: _attempt(day, task, python), cores_seconds)
+    return keep(day, task.name, found) or found
+
+
+def with_free_cores(attempt: Callable[[], Result], cores_seconds: float) -> Result:
+    """Return what `attempt` finds; where NeuronCores are still taken, try again for so many seconds.
+
+    `waited_seconds` says how many that took.
+    """
+    began = time.monotonic()
+    found = attempt()
+    while _TAKEN in found.get("failed", "") and (waited := time.monotonic() - began) < cores_seconds:
+        time.sleep(_TRY_SECONDS)
+        found = attempt() | {"waited_seconds": round(waited + _TRY_SECONDS, 1)}
+    return found
+
+
+def _attempt(day: Day, task: Task, python: Sequence[str]) -> Result:
+    """Run a part in a new process; return its result, or why there is none."""
+    kept = result_file(day, task.name)
+    made = kept.with_suffix(".part")
+    made.unlink(missing_ok=True)
+    words = [*python, "-m", "rehearsal.bench.neuron_day.parts", str(day.write()), task.part, str(made)]
+    words += [json.dumps(asdict(task.graph))] if task.graph else []
+    log = kept.with_suffix(".log")
+    status = _run(words, log, task.limit)
+    found = read(made)
+    if found is None:
+        ended = f"after {task.limit:.0f} s" if status is None else f"with status {status}"
+        found = {"failed": f"its process ended {ended} and left no result ({log}): {last_words(log)}"}
+    made.unlink(missing_ok=True)
+    return found
+
+
+def keep(day: Day, name: str, found: Result | None = None) -> Result | None:
+    """Write a result that may be kept, or return the one that is; None where there is none of this day's inputs."""
+    file = result_file(day, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if found is not None:
+        if not {"failed", "skipped"} & found.keys():  # those are tried again
+            file.write_text(json.dumps({"of": inputs(day), "found": found}), encoding="utf-8")
+        return found
+    content = read(file)
+    return content["found"] if content and content.get("of") == inputs(day) else None
+
+
+def read(file: Path) -> Result | None:
+    """Return a file's JSON; None where it is missing or was broken off."""
+    try:
+        content: Result = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content
+
+
+def _run(words: Sequence[str], log: Path, limit: float) -> int | None:
+    """Run a command to its end, or to the end of `limit` seconds (None). Nothing of it outlives this call."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(_source_path())}
+    with log.open("w", encoding="utf-8") as lines:
+        process = subprocess.Popen(words, env=environment, stdout=lines, stderr=lines, start_new_session=True)
+        try:
+            return process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            end_group(process)
+
+
+def _source_path() -> list[str]:
+    return [str(Path(__file__).parents[3]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+
+def end_group(process: subprocess.Popen[Any]) -> None:
+    """End a process that leads a session, and what it started there; its cores are free when this returns."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    end = time.monotonic() + _LAST_SECONDS
+    while _runs(process.pid) and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _runs(group: int) -> bool:
+    """Tell whether a process of the group still runs; one that has ended and that nobody has asked after does not."""
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = file.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                return True
+    return False
+
+
+def boot(day: Day, graph: Graph, engine: str, replicas: int, limit: float) -> dict[str, Any]:
+    """Start the service on so many replicas and ask it for a plan. Raises RuntimeError with its last words."""
+    port = free_port()
+    environment = os.environ | {
+        "PEAKPLAN_ENGINE": engine,
+        "PEAKPLAN_TRITON_HOSTS": "neuron",
+        "PEAKPLAN_MODEL_DIR": str(day.model_dir),
+        "PEAKPLAN_CACHE_DIR": str(day.cache_dir),
+        "PEAKPLAN_COMPILED_DIR": str(day.compiled(graph)),
+        "PEAKPLAN_TENSOR_PARALLEL": str(graph.cores),
+        "PEAKPLAN_BATCH_SIZE": str(graph.batch),
+        "PEAKPLAN_REPLICAS": str(replicas),
+        "HOST": "127.0.0.1",
+        "PORT": str(port),
+    }
+    command = [sys.executable, "-m", "service.container"]
+    address = f"http://127.0.0.1:{port}"
+    with running(command, environment, day.folder / f"{engine}.log", f"{address}/readyz", limit) as ready:
+        plan = _plan(address)
+    return {
+        "engine": engine,
+        "graph": graph.name,
+        "replicas": replicas,
+        "seconds_to_ready": round(ready, 1),
+        "first_plan": {"source": plan["source"], "model_ms": plan["timing_ms"]["model"]},
+    }
+
+
+@contextlib.contextmanager
+def running(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, ready: str, limit: float
+) -> Iterator[float]:
+    """Run a server that answers a URL once it is ready, and give the seconds that took.
+
+    It drains on exit, so that its replicas free their cores, and what is left of it is ended. Raises RuntimeError with
+    its last words where it is not ready in time.
+    """
+    started = time.monotonic()
+    with log.open("w", encoding="utf-8") as lines:
+        server = subprocess.Popen(command, env=environment, stdout=lines, stderr=lines, start_new_session=True)
+    try:
+        while not _answers(ready):
+            taken = time.monotonic() - started
+            if server.poll() is not None or taken > limit:
+                raise RuntimeError(f"the server was not ready after {taken:.0f} s ({log}): {last_words(log)}")
+            time.sleep(_POLL_SECONDS)
+        yield time.monotonic() - started
+    finally:
+        server.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(_STOP_SECONDS)
+        end_group(server)
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+    return port
+
+
+def last_words(log: Path) -> str:
+    """Return the last lines of a log."""
+    return " / ".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]) or "it said nothing"
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _plan(address: str) -> dict[str, Any]:
+    request = urllib.request.Request(
+        f"{address}/plan",
+        json.dumps({"query": "red running shoes under $40", "deadline_ms": 2000}).encode(),
+        {"content-type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        plan: dict[str, Any] = json.load(answer)
+    return plan

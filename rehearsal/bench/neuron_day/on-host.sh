@@ -2,7 +2,7 @@
 # Runs the Neuron day of this checkout in the service's container: `on-host.sh OPTION...`, those of
 # `python -m rehearsal.bench.neuron_day`. The image has the Neuron SDK, the gateway's packages, a model and its base; the
 # checkout, which is mounted, has the rest, and takes what was measured. Not run on hardware;
-# tests/rehearsal/bench/test_neuron_day_script.py runs it with a docker of its own.
+# tests/rehearsal/bench/test_neuron_day.py runs it with a docker of its own.
 set -euo pipefail
 
 checkout=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -68,7 +68,8 @@ echo "the runtime starts with device_rights: $rights"
 read -ra may <<<"$(bash "$checkout/ami/host/serve.sh" rights "$rights")"
 options+=("${may[@]}")
 
-# As whoever started it, so that the results are theirs, but for `aws`, which takes root. The gateway's Python runs it; it starts the model's for the parts.
+# Run as the user who started this script, so that they own the results; only `aws` needs root. The gateway's Python runs
+# the day and starts the model's Python for the parts.
 exec docker run --rm --pull never --network host --shm-size 1g --tmpfs /tmp:rw,exec --user "$(id -u):$(id -g)" \
   --volume "$checkout:/checkout" --workdir /checkout --env PYTHONPATH=/checkout:/checkout/clients "${options[@]}" \
   --entrypoint python "$image" -m rehearsal.bench.neuron_day --device-rights "$rights" --cores-waited "$waited" "$@"

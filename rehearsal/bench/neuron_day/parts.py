@@ -16,21 +16,19 @@ from typing import Any
 
 import torch
 
-from rehearsal.bench.machine import describe_machine
+from rehearsal.bench.machine import describe_machine, quantile
 from rehearsal.bench.neuron_day.day import Day, Graph
 from rehearsal.bench.neuron_loop import requests
-from rehearsal.bench.series import quantile
+from service.engines import torch_engine
 from service.engines.batch import Batch
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, forward_shape, rows_of
-from service.engines.neuron.cores import VISIBLE_CORES, neuron_cores
 from service.engines.neuron.forward import CompiledModel, ForwardShape
 from service.engines.neuron.manifest import FILE, Manifest, artifact_sizes
 from service.engines.neuron.model import NeuronModel, load
 from service.engines.neuron.nxdi import NXDI, Driver
-from service.engines.neuron.packages import installed_versions
+from service.engines.neuron.packages import VISIBLE_CORES, installed_versions, neuron_cores
 from service.engines.protocol import GenerationRequest, GenerationResult
-from service.engines.torch import engine as torch_engine
 from service.settings import Settings
 from service.settings.choices import Strategy
 from service.settings.engines import EngineConfig, NeuronSettings

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
-from rehearsal.bench.peers.files import token_names
+from rehearsal.bench.peers.engines import token_names
 from service.weights.model_folder import base_folder, load_model, read_card
 
 LAYOUT_VERSION = 1  # raise it whenever the files change, so that old ones are made anew

@@ -1,4 +1,4 @@
-"""The peers, and the environment they are installed into: `python -m rehearsal.bench.peers.environment .venv-peers`.
+"""The peers, and the environment they are installed into: `peakplan tools install peers`.
 
 Every line of pyproject.toml's group `peers` is installed by itself, so that one that needs a compiler, or has no build
 for this machine, costs no other; what pip said of it is kept in the environment and listed in the figure. A line
@@ -55,9 +55,9 @@ PEERS = (
 
 
 def why_not_installed(python: Path, peer: Peer) -> str:
-    """Return why a peer's package is not installed; "" where it is, or nobody tried."""
+    """Return why a peer's package is not installed; "" where it is, or no installation was tried."""
     if not python.exists():
-        return "not installed: there is no .venv-peers (make bench-peers makes it)"
+        return "not installed: peakplan bench peers installs it"
     path = python.parents[1] / _FAILURES
     failures: dict[str, str] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     reason = failures.get(peer.requirement)

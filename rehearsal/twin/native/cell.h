@@ -22,21 +22,21 @@ constexpr size_t most_flights = size_t{1} << 20;
 
 enum Outcome : int32_t { by_model, cached, by_choice, by_rule, shed, failed, outcome_count };
 enum class Mode : int32_t { serves, black_hole, refuses, gone };
-// What a host's telemetry counts: requests that wanted the model, answers, plans by rule for want of it among them, 503.
+// What a host's telemetry counts: requests that wanted the model, answers, plans by the reader for want of it among them, 503.
 enum Count { asked, answered, degraded, reported_shed, count_count };
 
 // Constants of a run, in seconds unless named otherwise; cell.py says where they come from.
 struct Settings {
     double allowed;         // from a request's arrival at the gateway until its answer must be written
     double overhead;        // of balancer, network, TLS and gateway, on every answer
-    double rule;            // for a plan by rule
+    double rule;            // for a plan by the reader
     double cached;          // for a plan from the cache
     double forward;         // that a replica works on after the deadline, at most
     double client_timeout;  // after which a client gives up an attempt
     double backoff;         // before a client's next attempt
     double cache_seconds;   // for which a plan is remembered
     double window;          // of the outcomes' counts
-    double choice;          // the worth below which rules plan by choice; 0: none
+    double choice;          // the worth below which the reader plans by choice; 0: none
     uint64_t seed;
     int32_t retries;      // further attempts after one that failed
     int32_t shed_inside;  // requests inside one host's gateway, beyond which it answers 503

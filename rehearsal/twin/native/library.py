@@ -1,7 +1,7 @@
 """The compiled data plane: built for every system with the kernels' compiler, checked, loaded and bound with ctypes.
 
-`python -m rehearsal.twin.native.library` builds (`make kernels` runs it), `--check` compares with what is committed. No
-machine that rehearses needs a compiler; a developer's own is used where the sources have changed since.
+`python -m rehearsal.twin.native.library` builds, `--check` compares with what is committed (`peakplan tools kernels`).
+No machine that rehearses needs a compiler.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ import ctypes
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 SOURCES = Path(__file__).parent
 PREBUILT = SOURCES / "prebuilt"
@@ -96,9 +93,12 @@ def load() -> ctypes.CDLL:
     """Return the library of this machine, bound. Raises TwinUnavailableError."""
     machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(platform.machine().lower(), platform.machine().lower())
     name = next((each for each in TARGETS if each.startswith(f"{sys.platform}-{machine}.")), None)
-    manifest = _manifest()
-    if name is None or manifest.get("sources") != sources_hash():
-        return _bind(_compile_locally())
+    manifest = json.loads((PREBUILT / MANIFEST).read_text(encoding="utf-8"))
+    if name is None or manifest["sources"] != sources_hash():
+        raise TwinUnavailableError(
+            f"there is no data plane built for {sys.platform} on {platform.machine()} from these sources: "
+            "run `peakplan tools kernels`"
+        )
     path = PREBUILT / name
     if not path.is_file() or sha256(path) != manifest["libraries"].get(name):
         raise TwinUnavailableError(f"{path.name} is not the one that was built: check the checkout out again")
@@ -116,37 +116,6 @@ def sources_hash() -> str:
 def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _manifest() -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((PREBUILT / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found
-
-
-def _compile_locally() -> Path:
-    compiler = os.environ.get("CXX") or shutil.which("c++")
-    if compiler is None:
-        raise TwinUnavailableError(
-            f"there is no data plane built for {sys.platform} on {platform.machine()} from these sources: "
-            "run `make kernels`, or install a C++ compiler (Debian and Ubuntu: apt install g++)"
-        )
-    folder = Path(tempfile.gettempdir()) / f"peakplan-twin-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{sources_hash()[:16]}.so"
-    if path.is_file():
-        return path
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        built = Path(scratch) / path.name
-        command = [*compiler.split(), *FLAGS, str(SOURCES / MAIN), "-o", str(built)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode:
-            first = (done.stderr.strip().splitlines() or ["it says nothing"])[0]
-            raise TwinUnavailableError(f"{compiler} cannot compile {MAIN}: {first}")
-        built.replace(path)
-    return path
 
 
 def _bind(path: Path) -> ctypes.CDLL:

@@ -1,4 +1,5 @@
-// Talking to the service: one function, and errors that say in words what went wrong.
+// Talking to the service, and errors that say in words what went wrong. Where it requires a bearer token, the page asks its
+// visitor once, and keeps the token for as long as this tab is open.
 
 const PATIENCE_MS = 30_000;
 
@@ -9,16 +10,6 @@ export class Failure extends Error {
     this.retryable = retryable;
     this.needsToken = needsToken;
   }
-}
-
-/** POST a JSON body and return the JSON answer. Throws Failure, or AbortError when `signal` is aborted. */
-export function post(path, body, signal, token = null) {
-  return exchange(path, body, signal, token, "application/json", (response) => response.json());
-}
-
-/** POST a JSON body and call `take(name, data)` for each event of the answer. Throws as `post` does. */
-export function stream(path, body, signal, token, take) {
-  return exchange(path, body, signal, token, "text/event-stream", (response) => readEvents(response, take));
 }
 
 async function exchange(path, body, signal, token, accept, read) {
@@ -84,4 +75,84 @@ async function problemOf(response) {
   const seconds = Number(response.headers.get("retry-after"));
   const wait = retryable && seconds > 0 ? ` Try again in ${seconds === 1 ? "a second" : `${seconds} seconds`}.` : "";
   return new Failure(`${said}${wait}`, { retryable });
+}
+
+const KEY = "peakplan-token";
+const SENDABLE = /^[\x21-\x7e]+$/; // what may stand in a header
+
+const byId = (id) => document.getElementById(id);
+let known = stored();
+
+/** POST a JSON body and return the JSON answer. Throws Failure, or AbortError when `signal` is aborted. */
+export function post(path, body, signal) {
+  return withToken(signal, (token) => exchange(path, body, signal, token, "application/json", (response) => response.json()));
+}
+
+/** POST a JSON body and call `take(name, data)` for each event of the answer. Throws as `post` does. */
+export function stream(path, body, signal, take) {
+  return withToken(signal, (token) => exchange(path, body, signal, token, "text/event-stream", (response) => readEvents(response, take)));
+}
+
+/** Asks for a token as often as the service refuses the one it gets. */
+async function withToken(signal, ask) {
+  for (;;) {
+    try {
+      return await ask(known);
+    } catch (error) {
+      if (!(error instanceof Failure) || !error.needsToken) throw error;
+      await askForToken(error, signal);
+    }
+  }
+}
+
+/** Shows the dialog until it gives a token. Throws `refusal` when it is closed without one. */
+function askForToken(refusal, signal) {
+  const [dialog, form, input] = [byId("access"), byId("access-form"), byId("token")];
+  say(known === null ? "" : "The planner does not know this token.");
+  keep(null);
+  return new Promise((resolve, reject) => {
+    const ended = new AbortController();
+    const when = (target, event, react) => target.addEventListener(event, react, { signal: ended.signal });
+    const end = (settle) => {
+      ended.abort();
+      input.value = "";
+      dialog.close();
+      settle();
+    };
+    when(form, "submit", (event) => {
+      event.preventDefault();
+      const typed = input.value.trim();
+      if (!SENDABLE.test(typed)) return say(typed === "" ? "Type the token first." : "A token has no spaces and no accents.");
+      keep(typed);
+      return end(resolve);
+    });
+    when(input, "input", () => say(""));
+    when(byId("access-cancel"), "click", () => end(() => reject(refusal)));
+    when(dialog, "cancel", () => end(() => reject(refusal))); // the Escape key
+    when(signal, "abort", () => end(() => reject(signal.reason)));
+    dialog.showModal();
+  });
+}
+
+function say(words) {
+  byId("token-error").textContent = words;
+  byId("token").setAttribute("aria-invalid", String(words !== ""));
+}
+
+function keep(token) {
+  known = token;
+  try {
+    if (token === null) sessionStorage.removeItem(KEY);
+    else sessionStorage.setItem(KEY, token);
+  } catch {
+    // A browser that keeps nothing for pages: the token lives as long as this one.
+  }
+}
+
+function stored() {
+  try {
+    return sessionStorage.getItem(KEY);
+  } catch {
+    return null;
+  }
 }

@@ -35,7 +35,7 @@ function pace(times) {
 const BEFORE = {
   model: "This is another run of the same question, made for show after the plan above: its times are not that plan’s.",
   cache: "The plan above came from the cache. Here the model decodes the question anew.",
-  fallback: "Rules wrote the plan above. This is what the model writes where it has the time.",
+  fallback: "The small reader wrote the plan above. This is what the model writes where it has the time.",
 };
 
 /** Says plainly that the plan above, the answer `planned`, is of another run, and whether the plans are the same. */

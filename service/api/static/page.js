@@ -1,13 +1,10 @@
 // The page: takes a question, asks POST /answer, then what a shop finds besides and POST /trace, and shows the answers.
 
-import { post, stream } from "./access.js";
-import { Failure } from "./client.js";
+import { Failure, post, stream } from "./client.js";
 import { decodingView } from "./decoding.js";
 import { element } from "./dom.js";
-import { optionsTitle, optionsView } from "./options.js";
-import { planView, sentence } from "./plan.js";
-import { shopView } from "./shop.js";
-import { loadVocabulary } from "./vocabulary.js";
+import { loadVocabulary, planView, sentence } from "./plan.js";
+import { optionsTitle, optionsView, shopView } from "./shop.js";
 
 const MAX_CHARACTERS = 512;
 const MAX_HISTORY = 8;

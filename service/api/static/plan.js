@@ -1,7 +1,42 @@
-// A plan as people would read it.
+// A plan as people would read it, in the words of the served vocabulary.
 
 import { count, element, milliseconds, unseen } from "./dom.js";
-import { MODES, SORTS, STRATEGIES, isAboutProducts, meaningOf, spoken, titled, verticalName } from "./vocabulary.js";
+
+const MODES = { keyword: "Keywords", conversational: "Conversation" };
+
+const SORTS = {
+  price_asc: "cheapest first",
+  price_desc: "dearest first",
+  rating: "best rated first",
+  newest: "newest first",
+  best_selling: "best sellers first",
+};
+
+const STRATEGIES = {
+  medusa: "Medusa heads",
+  draft: "a draft model",
+  autoregressive: "plain greedy decoding",
+  rules: "rules",
+};
+
+const served = { intents: {}, verticals: {} };
+
+/** Reads the vocabulary of the model that plans here; without it the page shows keys. */
+export async function loadVocabulary() {
+  const response = await fetch("/vocabulary", { headers: { accept: "application/json" } }).catch(() => null);
+  Object.assign(served, (response?.ok ? await response.json().catch(() => null) : null) ?? {});
+}
+
+/** "order_status" as "order status". */
+const spoken = (key) => key.replaceAll(/[_-]/g, " ");
+
+const titled = (key) => spoken(key).replace(/^./, (first) => first.toUpperCase());
+
+const isAboutProducts = (intent) => served.intents[intent]?.products ?? false;
+
+const meaningOf = (intent) => served.intents[intent]?.description ?? "";
+
+const verticalName = (vertical) => served.verticals[vertical]?.name ?? titled(vertical);
 
 const ORIGINS = { model: "Model", cache: "Cache", fallback: "Rules", rules: "Rules, by choice" };
 const REASONS = {
@@ -130,7 +165,7 @@ function listed(name, items, otherwise) {
 }
 
 function degradedNote({ reason }) {
-  const cause = `${REASONS[reason] ?? "The model did not answer"}, so rules wrote this plan.`;
+  const cause = `${REASONS[reason] ?? "The model did not answer"}, so the small reader wrote this plan.`;
   return element("p", { class: "degraded" }, `${cause} Degraded: valid and safe to search with, but coarser.`);
 }
 

@@ -1,4 +1,4 @@
-"""Build the kernel libraries of every target: `make kernels`; `--check` builds them elsewhere and compares.
+"""Build the kernel libraries of every target: `peakplan tools kernels`; `--check` builds them elsewhere and compares.
 
 The compiler is Zig's Clang, pinned in pyproject.toml's group `kernels`: one Python package that links for every target
 from any machine, so that a build gives the same bytes wherever it is made.
@@ -15,8 +15,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from service.decoding.native.library import FLAGS, MAIN, MANIFEST, PREBUILT, SOURCES, sources_hash
-from service.decoding.native.targets import TARGETS
+from service.decoding.native.library import FLAGS, MAIN, MANIFEST, PREBUILT, SOURCES, TARGETS, sources_hash
 
 # No debugging information and no symbols but ours: nothing that differs between builds or that nobody needs.
 _FLAGS = ("-g0", "-s", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
@@ -83,7 +82,6 @@ def _compile(flags: tuple[str, ...], path: Path, cache: Path | None) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -1,8 +1,8 @@
 """The kernels as a library that this processor runs: checked, loaded and bound with ctypes.
 
-Built libraries for every target are part of the project (`make kernels`), so that no machine needs a compiler. A
-library whose bytes differ from the manifest, or that does not load, is refused by name, and the next best one is used.
-A local compiler is used only where the sources have changed since, on a developer's machine.
+One source becomes one library for each target; all give the same bits (lanes.h). Built libraries for every target are
+part of the project (`peakplan tools kernels`): no machine needs a compiler. A library whose bytes differ from the
+manifest, or that does not load, is refused by name, and the next best one is used.
 """
 
 from __future__ import annotations
@@ -11,32 +11,121 @@ import ctypes
 import hashlib
 import json
 import logging
-import os
-import shutil
-import subprocess
-import tempfile
+import platform
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from service.decoding.native.targets import CPU_INFO, KernelName, Target, instructions, targets_of_system
+KernelName = Literal["avx512vnni", "avxvnni", "avx2", "neon"]
+# auto   the best that this processor runs, and torch's kernels where there is none
+# torch  none of our kernels
 
-if TYPE_CHECKING:  # the compiler's environment (`make kernels`) has nothing but the compiler
-    from service.settings.choices import KernelChoice
+CPU_INFO = Path("/proc/cpuinfo")
+
+# x86-64-v3 of the psABI's microarchitecture levels, by the names in /proc/cpuinfo, and the additions of v4.
+_X86_64_V3 = frozenset(
+    "abm avx avx2 bmi1 bmi2 cx16 f16c fma lahf_lm movbe pni popcnt sse4_1 sse4_2 ssse3 xsave".split()
+)
+_X86_64_V4 = _X86_64_V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())
 
 _log = logging.getLogger(__name__)
 
-SOURCES = Path(__file__).parent
+_LINUX_X86 = ("-target", "x86_64-linux-gnu.2.28")
 MAIN = "forward.cpp"
-PREBUILT = SOURCES / "prebuilt"
 MANIFEST = "manifest.json"
 # Flags of every compiler. No contraction: a product and a sum round twice, unless the sources say otherwise.
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC")
-# GCC 12 has hundreds of warnings about its own intrinsics.
-_LOCAL_FLAGS = ("-w",)
-_COMPILE_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One library: the system and instructions that it needs, and the flags that build it.
+
+    `zig` are flags of the pinned cross-compiler (build.py).
+    """
+
+    kernel: KernelName
+    system: Literal["linux", "darwin"]
+    machine: Literal["x86_64", "arm64"]
+    needs: frozenset[str]
+    zig: tuple[str, ...]
+
+    @property
+    def file_name(self) -> str:
+        suffix = "dylib" if self.system == "darwin" else "so"
+        return f"{self.system}-{self.machine}-{self.kernel}.{suffix}"
+
+
+# Best first.
+TARGETS = (
+    Target(
+        "avx512vnni", "linux", "x86_64", _X86_64_V4 | {"avx512_vnni"},
+        (*_LINUX_X86, "-mcpu=x86_64_v4+avx512vnni"),
+    ),
+    Target(
+        "avxvnni", "linux", "x86_64", _X86_64_V3 | {"avx_vnni"},
+        (*_LINUX_X86, "-mcpu=x86_64_v3+avxvnni"),
+    ),
+    Target(
+        "avx2", "linux", "x86_64", _X86_64_V3,
+        (*_LINUX_X86, "-mcpu=x86_64_v3"),
+    ),
+    Target(
+        "neon", "linux", "arm64", frozenset({"asimd", "asimddp"}),
+        ("-target", "aarch64-linux-gnu.2.28", "-mcpu=generic+dotprod"),
+    ),
+    Target(
+        "neon", "darwin", "arm64", frozenset({"asimd", "asimddp"}),
+        ("-target", "aarch64-macos.13.0", "-mcpu=apple_m1", "-Wl,-install_name,peakplan.dylib"),
+    ),
+)  # fmt: skip
+
+
+def targets_here(cpu_info: Path = CPU_INFO) -> list[Target]:
+    """Return the targets that this machine can run, best first."""
+    available = instructions(cpu_info)
+    return [target for target in targets_of_system() if target.needs <= available]
+
+
+def targets_of_system() -> list[Target]:
+    """Return the targets of this operating system and processor architecture, whatever its instruction sets."""
+    machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(platform.machine().lower(), platform.machine().lower())
+    return [target for target in TARGETS if (target.system, target.machine) == (sys.platform, machine)]
+
+
+def instructions(cpu_info: Path = CPU_INFO) -> frozenset[str]:
+    """Return the instruction sets of the first processor, in Linux's names; none where they are unknown."""
+    if sys.platform == "darwin":
+        return _instructions_of_macos()
+    try:
+        lines = cpu_info.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line for line in lines if line.startswith(("flags", "Features"))), "")  # x86, arm64
+    return frozenset(flags.partition(":")[2].split())
+
+
+def _instructions_of_macos() -> frozenset[str]:
+    """Return the instruction sets that macOS reports for an Apple processor, in Linux's names."""
+    names = {"hw.optional.arm.AdvSIMD": "asimd", "hw.optional.arm.FEAT_DotProd": "asimddp"}
+    found = set()
+    for name, linux_name in names.items():
+        value, size = ctypes.c_int(0), ctypes.c_size_t(ctypes.sizeof(ctypes.c_int))
+        failed = ctypes.CDLL(None).sysctlbyname(name.encode(), ctypes.byref(value), ctypes.byref(size), None, 0)
+        if not failed and value.value:
+            found.add(linux_name)
+    return frozenset(found)
+
+
+if TYPE_CHECKING:  # the compiler's environment (`peakplan tools kernels`) has nothing but the compiler
+    from service.settings.choices import KernelChoice
+
+
+SOURCES = Path(__file__).parent
+PREBUILT = SOURCES / "prebuilt"
 
 
 class NativeUnavailableError(RuntimeError):
@@ -91,17 +180,12 @@ class SequenceStruct(ctypes.Structure):
     )
 
 
-def load_kernels(
-    cache_dir: Path, choice: KernelChoice = "auto", *, cpu_info: Path = CPU_INFO, prebuilt: Path = PREBUILT
-) -> Kernels:
-    """Load the best kernels that this processor runs, or those of `choice`. Raises NativeUnavailableError.
-
-    `cache_dir` keeps the libraries that a local compiler builds from changed sources.
-    """
+def load_kernels(choice: KernelChoice = "auto", *, cpu_info: Path = CPU_INFO, prebuilt: Path = PREBUILT) -> Kernels:
+    """Load the best kernels that this processor runs, or those of `choice`. Raises NativeUnavailableError."""
     candidates = _candidates(choice, instructions(cpu_info))
     manifest = _read_manifest(prebuilt)
     if manifest.get("sources") != sources_hash():
-        return _compile_locally(candidates[0], cache_dir)
+        raise NativeUnavailableError("the kernels' sources have changed since `peakplan tools kernels`: run it")
     for target in candidates:
         path = prebuilt / target.file_name
         try:
@@ -157,56 +241,6 @@ def _load(target: Target, path: Path, sha256: str | None) -> Kernels:
         raise NativeUnavailableError(f"{path.name} is missing") from error
     except (OSError, AttributeError) as error:
         raise NativeUnavailableError(f"{path.name} does not load: {error}") from error
-
-
-def _compile_locally(target: Target, cache_dir: Path) -> Kernels:
-    """Compile the current sources, on a machine where they are being changed."""
-    compiler = os.environ.get("CXX") or shutil.which("c++")
-    if compiler is None:
-        raise NativeUnavailableError(
-            "the kernels' sources have changed since `make kernels`: run it, or install a C++ compiler "
-            "(Debian and Ubuntu: apt install g++)"
-        )
-    key = hashlib.sha256(repr((sources_hash(), compiler)).encode()).hexdigest()[:16]
-    path = cache_dir / "native" / f"{key}-{target.file_name}"
-    if not path.is_file():
-        _compile(compiler, target.local, path)
-    for trusted in (path, path.parent, cache_dir):
-        _refuse_foreign(trusted)
-    try:
-        return Kernels(target.kernel, path, bind(ctypes.CDLL(str(path))))
-    except (OSError, AttributeError) as error:
-        raise NativeUnavailableError(f"{path} does not load ({error}); delete it to compile it anew") from error
-
-
-def _refuse_foreign(path: Path) -> None:
-    """Raise NativeUnavailableError for what another user owns or anybody may change: it would run as this one."""
-    status = path.stat()
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o002:
-        raise NativeUnavailableError(
-            f"{path} is not yours alone (owner {status.st_uid}, mode {status.st_mode & 0o777:o}), and nothing is run "
-            "from there: delete it, or name another folder with PEAKPLAN_CACHE_DIR"
-        )
-
-
-def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
-    """Compile beside `path` and move into place, so that replicas that start together never see a partial file."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            built = Path(folder) / path.name
-            subprocess.run(
-                [*compiler.split(), *FLAGS, *_LOCAL_FLAGS, *target, str(SOURCES / MAIN), "-o", str(built)],
-                check=True,
-                capture_output=True,
-                timeout=_COMPILE_SECONDS,
-            )
-            built.replace(path)
-    except subprocess.CalledProcessError as error:
-        first = error.stderr.decode(errors="replace").strip().splitlines()[:1]
-        raise NativeUnavailableError(f"{compiler} cannot compile {MAIN}: {' '.join(first)}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise NativeUnavailableError(f"{MAIN} could not be compiled into {path.parent}: {error}") from error
 
 
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -6,15 +6,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from service.engines.neuron.compilation import compile_model
+from service.engines.neuron.compilation import check_memory, compile_model
 from service.engines.neuron.configuration import TENSOR_PARALLEL, CompileSettings, ConfigurationError
 from service.engines.neuron.manifest import Manifest, ManifestError, check_manifest
-from service.engines.neuron.memory import check_memory
 from service.engines.neuron.nxdi import NXDI
 from service.engines.neuron.packages import NeuronUnavailableError, installed_versions
 from service.settings import Settings
 from service.weights.base_weights import BaseWeightsError
-from service.weights.head_weights import LayoutError
+from service.weights.head_layouts import LayoutError
 from service.weights.model_folder import ModelFolderError, read_card
 
 _REFUSALS = (
@@ -44,13 +43,17 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     )
     compiling.add_argument("--max-new-tokens", type=int, default=0, help="longest answer; 0: the model's own limit")
     compiling.add_argument("--sequence-length", type=int, default=0, help=described["sequence_length"])
-    compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 32,384")
+    compiling.add_argument(
+        "--context-buckets", type=_lengths, default=(), help=f"{described['context_buckets']}; such as 32,384"
+    )
     compiling.add_argument("--batch-size", type=int, default=1, help=described["batch_size"])
     compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
     compiling.add_argument("--graph", choices=["tree", "chain"], default="tree", help=described["graph"])
     compiling.add_argument("--weight-layout", action="store_true", help=described["weight_layout"])
     compiling.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
-    compiling.add_argument("--int8", action="store_true", help=f"int8 weights: {described['weights']}")
+    compiling.add_argument(
+        "--int8", action="store_const", dest="weights", const="int8", default="as computed", help=described["weights"]
+    )
 
     checking = commands.add_parser("check", help="whether compiled artifacts belong to this model and this SDK")
     checking.add_argument("--model", type=Path, default=settings.model_dir, help="a model folder")
@@ -61,23 +64,16 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     return parser
 
 
+def _lengths(words: str) -> tuple[int, ...]:
+    return tuple(int(length) for length in words.split(",") if length)
+
+
 def _compile(arguments: argparse.Namespace, settings: Settings) -> Manifest:
     packages = installed_versions()
-    wanted = CompileSettings(
-        chip=arguments.chip,
-        tensor_parallel=arguments.tensor_parallel,
-        max_prompt_tokens=arguments.max_prompt_tokens,
-        max_new_tokens=arguments.max_new_tokens or read_card(arguments.model).max_tokens,
-        sequence_length=arguments.sequence_length,
-        context_buckets=tuple(int(length) for length in arguments.context_buckets.split(",") if length),
-        batch_size=arguments.batch_size,
-        speculation_length=arguments.speculation_length,
-        dtype=arguments.dtype,
-        weights="int8" if arguments.int8 else "as computed",
-        graph=arguments.graph,
-        weight_layout=arguments.weight_layout,
-    )
-    check_memory(arguments.model, arguments.chip, arguments.tensor_parallel, int8=arguments.int8)
+    given = {name: value for name, value in vars(arguments).items() if name in CompileSettings.model_fields}
+    given["max_new_tokens"] = arguments.max_new_tokens or read_card(arguments.model).max_tokens
+    wanted = CompileSettings(**given)
+    check_memory(arguments.model, wanted.chip, wanted.tensor_parallel, int8=wanted.weights == "int8")
     return compile_model(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI)
 
 

@@ -1,20 +1,37 @@
-"""`make compile`: compile a model folder into artifacts that an instance loads in seconds. Not run on hardware.
+"""`peakplan compile`: compile a model folder into artifacts that an instance loads in seconds. Not run on hardware.
 
-It takes minutes, once, on any machine with the pinned SDK's compiler; never at boot: `loading.py` only reads what this
-wrote.
+It takes minutes, once, on any machine with the pinned SDK's compiler; never at boot: `model.py` only reads what this
+wrote. Before it takes them, it checks whether the weights fit this host's memory and the cores that a replica spans:
+the kernel kills what takes too much without a word (aws-neuron/neuronx-distributed#53).
+
+int8 weights are made here: NxDI quantises by loading Hugging Face's whole model (`save_quantized_state_dict` in
+models/application_base.py); here each tensor is read, quantised and written by itself, so that a shard's worth of
+memory is enough. The scheme is the same, symmetric and per output row (`quantize_per_channel_symmetric` in
+neuronx_distributed): a row's int8 values are its weights over `scale` [out, 1] float32, by which its largest weight is
+127. The compiled layers multiply them back to the compute dtype as they are read, so half the bytes pass through the
+memory and the arithmetic stays. Embedding and norms stay as they are, and so does the LM head, which the host
+multiplies.
 """
 
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
-from service.engines.neuron.architectures import architecture_problems
-from service.engines.neuron.configuration import CompileSettings, ConfigurationError, MedusaShape, neuron_arguments
+from service.engines.neuron.configuration import (
+    Chip,
+    CompileSettings,
+    ConfigurationError,
+    MedusaShape,
+    neuron_arguments,
+)
 from service.engines.neuron.manifest import (
     COMPILED_MODEL,
     HOST_WEIGHTS,
@@ -25,16 +42,77 @@ from service.engines.neuron.manifest import (
     base_digest,
     model_digest,
 )
-from service.engines.neuron.nxdi import Driver
+from service.engines.neuron.nxdi import Driver, architecture_problems
 from service.engines.neuron.packages import SDK
-from service.engines.neuron.quantising import quantise_checkpoint
-from service.weights.checkpoint import EMBEDDING, LM_HEAD, read_config, read_lm_head, read_named
+from service.weights.checkpoint import EMBEDDING, LM_HEAD, read_config, read_lm_head, read_named, weight_files
 from service.weights.exporting import export_model
 from service.weights.head_layouts import PEAKPLAN, read_heads, save_tensors
-from service.weights.model_folder import read_card
+from service.weights.model_folder import GIB, available_bytes, read_card
 
+# Of a NeuronCore's own half, or of a logical core's quarter, of its chip's memory (AWS Neuron, chips' architecture);
+# graphs and the runtime have the rest, as stated for infra/fleet/rules.py too.
+CORE_GIB: dict[Chip, float] = {"inf2": 16, "trn1": 16, "trn2": 24}
+USABLE = 0.9
+# NxDI reads a checkpoint and makes the shards of it beside it; the graph's own part is stated.
+COPIES, BESIDE_GIB = 2, 4.0
+_WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".pth")
+
+_LAYERS, _PRODUCT = "model.layers.", "_proj.weight"
+_STEPS = 127
 _NXDI_HEADS = "medusa_heads.pt"
 _TREE = "medusa_tree.json"
+
+
+def check_memory(model_dir: Path, chip: Chip, cores: int, *, int8: bool = False) -> None:
+    """Raise ConfigurationError with the GiB that lack. The default base, which no folder holds, fits every host."""
+    base = (model_dir / read_card(model_dir).base).resolve()
+    if base.is_dir():
+        weights = sum(path.stat().st_size for path in base.iterdir() if path.suffix in _WEIGHT_SUFFIXES)
+        if problems := list(_problems(weights, chip, cores, available_bytes(), int8=int8)):
+            raise ConfigurationError(problems)
+
+
+def _problems(weights: int, chip: Chip, cores: int, available: int | None, *, int8: bool) -> Iterator[str]:
+    held, room = weights / GIB, USABLE * CORE_GIB[chip] * cores
+    # int8 halves the layers and not the embedding, and the LM head stays with the host: half of all of it together.
+    loaded, how = (held / 2, "") if int8 else (held, " or halve them (--int8)")
+    if loaded > room:
+        yield (
+            f"{loaded:.1f} GiB of weights on {cores} core(s) of {chip}, which have {room:.1f} for them: "
+            f"{loaded - room:.1f} GiB lack. Span more cores (--tensor-parallel){how}"
+        )
+    needed = COPIES * held + BESIDE_GIB
+    free = needed if available is None else available / GIB
+    if needed > free:
+        yield (
+            f"compiling {held:.1f} GiB of weights takes about {needed:.1f} GiB of this host's memory, and "
+            f"{free:.1f} are free: {needed - free:.1f} GiB lack. Compile on a larger host; a smaller one of "
+            "the same chip loads what was compiled"
+        )
+
+
+def quantise_checkpoint(folder: Path) -> None:
+    """Replace the layers' products in a checkpoint's files by int8 weights with their scales, one file at a time."""
+    for file in weight_files(folder):
+        made: dict[str, Tensor] = {}
+        with safe_open(file, framework="pt") as tensors:
+            names: list[str] = tensors.keys()  # what safe_open opens is no mapping
+            for name in names:
+                weight = tensors.get_tensor(name)
+                if name.startswith(_LAYERS) and name.endswith(_PRODUCT):
+                    made[name], made[name.removesuffix("weight") + "scale"] = quantised(weight)
+                else:
+                    made[name] = weight.clone()  # of its own: the file that it lies in is replaced
+        beside = file.with_name(f".{file.name}")
+        save_file(made, beside, metadata={"format": "pt"})
+        beside.replace(file)
+
+
+def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return int8 values [out, in] and float32 scales [out, 1] of a weight, whose rows may be zero."""
+    exact = weight.float()
+    scale = (exact.abs().amax(1, keepdim=True) / _STEPS).clamp(min=torch.finfo(torch.float32).eps)
+    return (exact / scale).round().clamp(-128, 127).to(torch.int8), scale
 
 
 def compile_model(

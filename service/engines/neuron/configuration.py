@@ -27,7 +27,7 @@ _LOGICAL: dict[Chip, int] = {"inf2": 1, "trn1": 1, "trn2": 2}
 # Prompt lengths that are compiled beside the longest. Prompts average 11 tokens (99%: 27), and a graph reads a whole
 # bucket: padded to 384, a prompt costs some twelve times the arithmetic of 32.
 CONTEXT_BUCKETS = (32, 64, 128)
-# NeuronConfig's arguments for what `quantising.py` writes; where that lies is added when it is read (`nxdi.py`).
+# NeuronConfig's arguments for what `quantise_checkpoint` writes; where that lies is added when it is read (`nxdi.py`).
 INT8: Mapping[str, Any] = {
     "quantized": True,
     "quantization_type": "per_channel_symmetric",
@@ -36,7 +36,7 @@ INT8: Mapping[str, Any] = {
 # Positions of the KV cache where nobody says how many; where they are too few, the next multiple of the second.
 SEQUENCE_LENGTH, _SEQUENCE_STEP = 512, 64
 # NxDI has no Medusa graph without a sampler of so many best tokens (neuronx_distributed/utils/medusa_utils.py). Ours
-# takes nothing from it (`graph.py`), and no tree that anybody has published goes beyond their ranks.
+# takes nothing from it (`nxdi.py`), and no tree that anybody has published goes beyond their ranks.
 CANDIDATES = 10
 # Of our own among NeuronConfig's arguments (`nxdi.py`).
 WEIGHT_LAYOUT = "weight_layout"

@@ -1,6 +1,6 @@
 """A compiled model as the decoding loop's target: it reads prompts and trees, and keeps what was accepted.
 
-The forward contract of our graph in NxDI (`graph.py`), compiled for B sequences of H wide states, L rows and K heads:
+The forward contract of our graph in NxDI (`nxdi.py`), compiled for B sequences of H wide states, L rows and K heads:
 
     tree    forward(input_ids [B, L], attention_mask [B, n], position_ids [B, L], medusa_args=(
                 accepted_indices [B, K+1], current_length [B, K+1], mask [B, L, L], scatter_index [B, L]))
@@ -30,8 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from service.decoding.heads import MedusaHeads
-from service.decoding.lm_head import LmHead, Scores
+from service.decoding.linear import LmHead, Scores
+from service.decoding.medusa import MedusaHeads
 from service.decoding.proposer import MOST_DRAFTED_NODES
 from service.decoding.target import TargetWithHeads
 from service.decoding.tree import TokenTree, ancestor_mask
@@ -94,7 +94,6 @@ class CompiledTarget(TargetWithHeads):
         *,
         sequence: int = 0,
     ) -> None:
-        """Use sequence number `sequence` of the graph."""
         super().__init__(lm_head, heads)
         self.shape = shape
         self.length = 0
@@ -196,11 +195,11 @@ class CompiledTarget(TargetWithHeads):
 
 
 def _states(output: ForwardOutput, expected: tuple[int, int]) -> Tensor:
-    """Return the states [B, rows, H] as float32."""
     states = output.hidden_states
     if states.ndim != 3 or tuple(states.shape[:2]) != expected or not states.is_floating_point():
         raise ForwardContractError(
             f"the compiled model gave {states.dtype} of shape {list(states.shape)}, not hidden states "
-            f"{[*expected, 'hidden size']}: it was compiled for another configuration. Compile it again (make compile)"
+            f"{[*expected, 'hidden size']}: it was compiled for another configuration. Compile it again "
+            "(peakplan compile)"
         )
     return states.cpu().float()

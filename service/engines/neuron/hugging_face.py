@@ -5,7 +5,7 @@
     generator = MedusaGenerator(model, LmHead(weights.get(LM_HEAD, weights[EMBEDDING])), load_heads(model_dir))
     ids = generator.generate(input_ids, assistant_model=model, max_new_tokens=128)
 
-It replaces `HuggingFaceGenerationAdapter(model)`, over artifacts of `make compile`: stock NxDI's give no hidden states.
+It replaces `HuggingFaceGenerationAdapter(model)`, over what `peakplan compile` made: NxDI's own give no hidden states.
 Greedy, one sequence, as Medusa is in NxDI; whatever would have to be ignored is refused instead.
 """
 
@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.generation import generate
-from service.decoding.heads import MedusaHeads
-from service.decoding.lm_head import LmHead
-from service.decoding.medusa import MedusaProposer
+from service.decoding.linear import LmHead
+from service.decoding.medusa import MedusaHeads, MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import arguments_of, forward_shape
 from service.engines.neuron.forward import CompiledTarget

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.engines.neuron.configuration import Chip
 from service.engines.neuron.packages import SDK
-from service.engines.version import folder_version
+from service.weights.model_card import folder_version
 from service.weights.model_folder import read_card
 
 FORMAT: Literal[2] = 2
@@ -25,7 +25,7 @@ FILE = "manifest.json"
 TOKENIZER = "tokenizer.json"
 HOST_WEIGHTS = "host.safetensors"
 COMPILED_MODEL = "model.pt"
-_HOW = "Compile it again for this instance (make compile), or deploy the artifacts that belong to it"
+_HOW = "Compile it again for this instance (peakplan compile), or deploy the artifacts that belong to it"
 
 
 class ManifestError(RuntimeError):

@@ -1,6 +1,6 @@
 """The compiled model inside a replica's process. Not run on hardware.
 
-The counterpart of `engines/torch/engine.py`. Nothing is compiled here: artifacts of another model, configuration or SDK
+The counterpart of `engines/torch_engine.py`. Nothing is compiled here: artifacts of another model, configuration or SDK
 are refused with the difference before the device is touched.
 """
 
@@ -9,24 +9,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from service.decoding.heads import MedusaHeads
 from service.decoding.kind_head import KindHead
-from service.decoding.lm_head import LmHead
+from service.decoding.linear import LmHead
+from service.decoding.medusa import MedusaHeads
 from service.decoding.native.library import NativeUnavailableError, load_kernels
-from service.decoding.native_products import NativeLinear, NativeLmHead
+from service.decoding.native_llama import NativeLinear, NativeLmHead
 from service.decoding.proposer import NO_PROPOSER, ChainProposer, Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import forward_shape
-from service.engines.neuron.cores import VISIBLE_CORES, core_count, neuron_cores
 from service.engines.neuron.forward import CompiledTarget
 from service.engines.neuron.manifest import HOST_WEIGHTS, TOKENIZER, Manifest, check_manifest
 from service.engines.neuron.nxdi import NXDI, Driver
-from service.engines.neuron.packages import installed_versions
+from service.engines.neuron.packages import VISIBLE_CORES, core_count, installed_versions, neuron_cores
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.text_model import Drafting, TextModel
 from service.settings.choices import Strategy
@@ -34,11 +32,8 @@ from service.settings.engines import EngineConfig
 from service.weights.checkpoint import EMBEDDING, LM_HEAD
 from service.weights.model_folder import (
     ModelCard,
-    load_drafting,
     load_heads,
     load_kind_head,
-    load_prefill_head,
-    load_prompt_tagger,
     read_card,
 )
 from service.weights.tokenizer_file import read_tokenizer
@@ -77,7 +72,7 @@ class NeuronModel(TextModel):
         target = self._targets[slot]
         if request.strategy != "medusa":
             return target, NO_PROPOSER
-        proposer = self._medusa(target, prompt)
+        proposer = self._medusa(target, request, prompt)
         return target, ChainProposer(proposer) if target.shape.is_chain else proposer
 
 
@@ -95,7 +90,7 @@ def load(
     """
     model_dir, compiled_dir = config.model_dir, config.neuron.compiled_dir
     assert compiled_dir is not None, "the settings ask for it"
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(1)
     cores = 0 if number is not None else core_count(os.environ.get(VISIBLE_CORES, ""))
     card = read_card(model_dir)
     least = {
@@ -118,18 +113,11 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
     tokenizer = read_tokenizer(compiled / TOKENIZER)
     weights = load_file(compiled / HOST_WEIGHTS)
     embedding = weights[EMBEDDING]
-    prefill_head = load_prefill_head(config.model_dir, tokenizer, embedding.shape[1])
-    tagger = load_prompt_tagger(config.model_dir, tokenizer, embedding.shape[1])
     lm_head, heads = _products(config, weights.get(LM_HEAD, embedding), load_heads(config.model_dir))
     loaded = driver.load(compiled)
     targets = [CompiledTarget(loaded, shape, lm_head, heads, sequence=sequence) for sequence in range(shape.batch_size)]
     drafting = Drafting(
-        MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
-        lambda tokens: F.embedding(tokens, embedding),
-        prefill_head.at_least(LEAST_LIKELY) if prefill_head else None,
-        load_drafting(config.model_dir, tokenizer)[1],
-        tagger.at_least(LEAST_LIKELY) if tagger else None,
-        copies=True,
+        MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads), LEAST_LIKELY, copies=True
     )
     kind_head = load_kind_head(config.model_dir, embedding.shape[1]) if config.kinds else None
     return NeuronModel(card, tokenizer, targets, drafting, kind_head)
@@ -140,7 +128,7 @@ def _products(
 ) -> tuple[LmHead, MedusaHeads | None]:
     """Return LM head and heads with our kernels where this host runs them."""
     try:
-        library = load_kernels(config.cache_dir, config.kernel).functions
+        library = load_kernels(config.kernel).functions
     except NativeUnavailableError:
         return LmHead(lm_head), heads
     return NativeLmHead(lm_head, library), heads and heads.with_products(lambda weight: NativeLinear(weight, library))

@@ -1,4 +1,4 @@
-"""The installed Neuron packages: whether they are the pinned ones or placeholders of the same name."""
+"""The host of a Neuron engine: its installed packages, the pinned ones or placeholders, and its NeuronCores' names."""
 
 import logging
 from collections.abc import Callable
@@ -18,6 +18,8 @@ PINS = {
 _PLACEHOLDER_WORDS = "wrong package"  # start of each placeholder's description (read in November 2026)
 
 Metadata = Callable[[str], metadata.PackageMetadata]
+
+VISIBLE_CORES = "NEURON_RT_VISIBLE_CORES"
 
 
 class NeuronUnavailableError(RuntimeError):
@@ -51,3 +53,18 @@ def installed_versions(read: Metadata = metadata.metadata) -> dict[str, str]:
             "the public index has only placeholders under these names. Without a Neuron device: PEAKPLAN_ENGINE=torch."
         )
     return versions
+
+
+def neuron_cores(number: int, cores: int) -> str:
+    """Return the cores of a replica in the Neuron runtime's format: "2-3" are the second's of two cores each."""
+    first, last = number * cores, (number + 1) * cores - 1
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def core_count(visible_cores: str) -> int:
+    """Return how many NeuronCores "0-1" or "2,3" names; 0 for none. Raises ValueError for any other format."""
+    count = 0
+    for part in filter(None, visible_cores.split(",")):
+        first, _, last = part.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count

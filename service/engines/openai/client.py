@@ -1,7 +1,11 @@
-"""The part of OpenAI's HTTP interface that an engine needs: one completion, streamed, and the list of models.
+"""The part of OpenAI's HTTP interface that an engine needs, and what a server of it is able to, found by probing it.
 
 https://platform.openai.com/docs/api-reference/completions. Streamed, because a plan ends where its grammar does and not
 where the server would stop: the connection is closed there, and closing it is also how a request is cancelled.
+
+Servers differ. vLLM takes token ids, and grammars in `structured_outputs` (older ones in `guided_grammar`); with its
+guidance backend it reads ours as they are. `transformers serve` takes text alone and refuses fields that it does not
+know; others ignore them. So a grammar counts as obeyed only where the answer is one that no model gives without it.
 """
 
 import json
@@ -9,21 +13,31 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import httpx
+
+from service.decoding.constraint import GrammarCompiler
+from service.weights.model_card import read_card
+from service.weights.tokenizer_file import read_tokenizer, tokenizer_file
 
 CONNECT_SECONDS = 5.0  # a busy host connects late; no request waits beyond its deadline anyway
 # A plan is some hundred bytes and every token of it a few hundred more; anything far longer is not a completion.
 MOST_BYTES = 1 << 20
 _END = "[DONE]"
 
+PromptForm = Literal["tokens", "text", "text with bos"]
+GrammarField = Literal["structured_outputs", "guided_grammar"]
+_PROMPT = " red shoes\n"
+_UNLIKELY = " zebra quartz nineteen"
+_BAD_REQUEST = range(400, 500)
+
 
 class ServerError(Exception):
     """Raised when the server gave no completion. The message never quotes the server, which may quote the prompt."""
 
     def __init__(self, message: str, status: int = 0) -> None:
-        """Take `status`, the HTTP status, or 0 where there was none."""
         super().__init__(message)
         self.status = status
 
@@ -159,3 +173,95 @@ class _AsServerError:
             raise ServerGoneError("nobody answers at the server's address") from error
         if isinstance(error, httpx.HTTPError | httpx.InvalidURL | httpx.StreamError):
             raise ServerError(f"the connection to the server failed: {type(error).__name__}") from error
+
+
+class ServedModel:
+    """A model folder without its weights. Loading takes half a second, most of it for the grammar's tokenizer."""
+
+    def __init__(self, model_dir: Path, cache_dir: Path) -> None:
+        """Load the folder. Raises ModelFolderError, or BaseWeightsError where the default base cannot be fetched."""
+        self.card = read_card(model_dir)
+        path = tokenizer_file(self.card, model_dir, cache_dir)
+        self._tokenizer = read_tokenizer(path)
+        self.compiler = GrammarCompiler(self._tokenizer.to_str(), self.card.eos_token_id)
+        self.bos_text: str = self._tokenizer.id_to_token(self.card.bos_token_id) or ""
+
+    def tokens(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def prompt(self, text: str) -> list[int]:
+        """Return the token ids of a prompt, the first token included, exactly as our own engines read it."""
+        return [self.card.bos_token_id, *self.tokens(text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """`model` names the model to the server; `grammar` is the field that carries a grammar, None where none works."""
+
+    model: str
+    prompt: PromptForm
+    grammar: GrammarField | None
+
+    def payload(self, served: ServedModel, prompt: str, max_tokens: int, grammar: str | None = None) -> dict[str, Any]:
+        """Return the body of a request for a greedy completion, constrained by `grammar` where that is given."""
+        body: dict[str, Any] = {"model": self.model, "max_tokens": max_tokens, "temperature": 0}
+        if self.prompt == "tokens":
+            body["prompt"] = served.prompt(prompt)
+        else:
+            body["prompt"] = prompt if self.prompt == "text" else served.bos_text + prompt
+        if grammar is not None and self.grammar is not None:
+            body[self.grammar] = {"grammar": grammar} if self.grammar == "structured_outputs" else grammar
+        return body
+
+
+async def find_capabilities(
+    client: CompletionsClient, served: ServedModel, model: str, *, may_ask_for_grammars: bool
+) -> Capabilities:
+    """Probe the server with real inferences. Raises ServerError with what to do."""
+    model = model or await _only_model(client)
+    prompt = await _prompt_form(client, served, model)
+    if may_ask_for_grammars:
+        for field in ("structured_outputs", "guided_grammar"):
+            able = Capabilities(model, prompt, field)
+            if await _obeys(client, served, able):
+                return able
+    return Capabilities(model, prompt, None)
+
+
+async def _only_model(client: CompletionsClient) -> str:
+    models = await client.models()
+    if len(models) != 1:
+        offered = ", ".join(models[:8]) or "none"
+        raise ServerError(f"it offers {len(models)} models ({offered}): name one with PEAKPLAN_OPENAI_MODEL")
+    return models[0]
+
+
+async def _prompt_form(client: CompletionsClient, served: ServedModel, model: str) -> PromptForm:
+    """Return the first prompt form in which the server reads exactly our tokens, by its own count."""
+    wanted, counts = len(served.prompt(_PROMPT)), []
+    for form in ("tokens", "text", "text with bos"):
+        able = Capabilities(model, form, None)
+        try:
+            answer = await client.complete(able.payload(served, _PROMPT, 1))
+        except ServerError as error:
+            if error.status in _BAD_REQUEST and form == "tokens":  # the server takes no token ids
+                continue
+            raise
+        if answer.prompt_tokens == wanted:
+            return form
+        counts.append(str(answer.prompt_tokens))
+    raise ServerError(
+        f"it reads a prompt of {wanted} tokens as {' or '.join(counts)}: it must serve the export of the model folder, "
+        "with that tokenizer (peakplan export)"
+    )
+
+
+async def _obeys(client: CompletionsClient, served: ServedModel, able: Capabilities) -> bool:
+    grammar = f'start: "{_UNLIKELY}"'
+    limit = len(served.tokens(_UNLIKELY)) + 1
+    try:
+        answer = await client.complete(able.payload(served, _PROMPT, limit, grammar))
+    except ServerError:
+        return False
+    return answer.text.strip() == _UNLIKELY.strip()

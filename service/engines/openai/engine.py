@@ -1,8 +1,9 @@
 """An `Engine` over an OpenAI-compatible server: the server decodes as configured, and we enforce the grammar.
 
-A prompt is posted at temperature 0 and the answer is parsed by the grammar as it streams in. Text that leaves the
-grammar is abandoned there and requested once more, under the grammar if the server supports one; then the request is
-refused, and the rules plan it.
+A prompt is posted at temperature 0 and the answer is parsed by the grammar as it streams in. Greedy decoding under a
+grammar takes the best *legal* token: while a server without the grammar writes legal text, its best token was legal
+and therefore the same one. Text that leaves the grammar is abandoned there and requested once more, under the grammar
+if the server supports one; then the request is refused, and the reader plans it.
 """
 
 import asyncio
@@ -11,11 +12,15 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from service.decoding.constraint import GrammarConstraint, GrammarError
-from service.engines.openai.capabilities import Capabilities, find_capabilities
-from service.engines.openai.client import CompletionsClient, ServerError, ServerGoneError
-from service.engines.openai.following import TextFollower
-from service.engines.openai.served import ServedModel
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
+from service.engines.openai.client import (
+    Capabilities,
+    CompletionsClient,
+    ServedModel,
+    ServerError,
+    ServerGoneError,
+    find_capabilities,
+)
 from service.engines.protocol import (
     EngineUnavailableError,
     GenerationRequest,
@@ -24,7 +29,6 @@ from service.engines.protocol import (
     RequestRefusedError,
     StopReason,
 )
-from service.engines.results import request_constraint
 from service.settings.engines import EngineConfig
 from service.weights.base_weights import BaseWeightsError
 from service.weights.model_card import ModelFolderError
@@ -34,6 +38,45 @@ logger = logging.getLogger(__name__)
 START_SECONDS = 120.0  # for the probes; the pool retries a server that is still compiling
 LONGEST_SECONDS = 30.0  # for a request without a deadline
 _TRIES = 2
+
+
+class TextFollower:
+    """The progress of a text through a grammar."""
+
+    def __init__(self, compiler: GrammarCompiler, constraint: GrammarConstraint, eos_token: int) -> None:
+        self._compiler = compiler
+        self._constraint = constraint
+        self._eos_token = eos_token
+        self._accepted = bytearray()
+
+    @property
+    def text(self) -> str:
+        return self._accepted.decode("utf-8", "replace")
+
+    def follow(self, piece: str) -> bool:
+        """Advance past a piece; return True once the grammar is finished, ignoring what the piece holds beyond.
+
+        Raises GrammarError where the text leaves the grammar.
+        """
+        if not self._accepted and piece:
+            piece = self._with_lost_space(piece)
+        for token, spelling in self._compiler.spell(piece):
+            if self._constraint.finished():
+                break
+            self._constraint.accept([token])
+            self._accepted += spelling
+        return self._constraint.finished()
+
+    def may_end(self) -> bool:
+        """Tell whether the text may end here: the grammar is finished, or allows an end of sequence."""
+        return self._constraint.finished() or self._eos_token in self._constraint.legal()
+
+    def _with_lost_space(self, piece: str) -> str:
+        """Restore the leading space that a SentencePiece tokenizer drops from text decoded without its prompt."""
+        if piece.startswith(" "):
+            return piece
+        first = self._compiler.spell(piece)[0][0]
+        return piece if first in self._constraint.legal() else f" {piece}"
 
 
 @dataclass(slots=True)
@@ -47,6 +90,8 @@ class _Answer:
 
 class OpenAiEngine:
     """An engine that sends one request at a time; the server batches the requests of several engines."""
+
+    kernel = ""
 
     def __init__(self, config: EngineConfig, number: int, *, start_seconds: float = START_SECONDS) -> None:
         """Choose the server by the replica's `number`; each server runs the export of `config.model_dir`.
@@ -64,10 +109,6 @@ class OpenAiEngine:
     @property
     def model_id(self) -> str:
         return self._served.card.id if self._served else ""
-
-    @property
-    def kernel(self) -> str:
-        return ""
 
     @property
     def available(self) -> bool:
@@ -154,7 +195,10 @@ class OpenAiEngine:
         length, longest = len(self._served.prompt(request.prompt)), self._config.max_prompt_tokens
         if length > longest:
             raise PromptTooLongError.at(length, longest)
-        return self._served, self._capabilities, request_constraint(self._served.compiler, request.grammar)
+        try:
+            return self._served, self._capabilities, self._served.compiler.compile(request.grammar)
+        except GrammarError:  # without quoting it, as it holds the shopper's words
+            raise RequestRefusedError("its grammar does not compile") from None
 
     async def _tries(
         self,

@@ -11,7 +11,7 @@ import sys
 from pydantic import ValidationError
 
 from service.engines.triton.installation import Installation, NoTritonError
-from service.engines.triton.repository import Replica, write_repository
+from service.engines.triton.wire import Replica, write_repository
 from service.environment import problems_of
 from service.settings import Settings
 from service.telemetry.logs import cannot_start, configure_logging
@@ -34,7 +34,7 @@ def main(words: list[str]) -> int:
     except (NoTritonError, OSError, ValueError) as error:
         return _fail(str(error))
     if not options.write_only:
-        os.execve(command[0], command, installation.environment(os.environ, settings.threads_per_replica))
+        os.execve(command[0], command, installation.environment(os.environ))
     print(" ".join(command))
     return 0
 
@@ -51,7 +51,6 @@ def prepare(settings: Settings, installation: Installation) -> list[str]:
         settings.triton.url,
         replicas=settings.replica_count,
         stop_seconds=settings.shutdown_seconds,
-        metrics_port=settings.triton.metrics_port,
     )
 
 

@@ -7,11 +7,15 @@ means an inference that succeeded, and a replica that died, hangs or is quaranti
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import ClassVar
 
 from service.engines.protocol import (
+    GRACE_SECONDS,
     EngineError,
     EngineUnavailableError,
     GenerationRequest,
@@ -19,21 +23,60 @@ from service.engines.protocol import (
     RequestRefusedError,
 )
 from service.engines.triton.client import ModelFailedError, TritonModel
-from service.engines.triton.repository import model_name
-from service.engines.triton.stub import StubWatch
-from service.engines.triton.wire import ProcessName, ReplicaInfo
+from service.engines.triton.wire import ProcessName, ReplicaInfo, model_name
 from service.settings.choices import Strategy
 
 logger = logging.getLogger(__name__)
 
 START_SECONDS = 600.0  # compiled artifacts of a big model take minutes to load
-GRACE_SECONDS = 2.0
 _INFO_SECONDS = 2.0  # a dead stub's calls fail after one
 _NOTICE_SECONDS = 2.0  # waiting for the server longer than this is logged
 _PROOF_SECONDS = 30.0  # a model's first inference may be slow
 _UNLOAD_SECONDS = 2.0
 _PROOF = "red shoes"
 _PROOF_GRAMMAR = r"start: /( [a-z]{1,6}){1,2}/"
+
+
+class StubWatch:
+    """Calls `on_end` when the process ends; can kill it."""
+
+    def __init__(self, process: ProcessName | None, on_end: Callable[[], None]) -> None:
+        self._descriptor: int | None = None
+        self._ended = asyncio.Event()
+        self._on_end = on_end
+        if process is None or ProcessName.of(process.pid) != process:
+            return
+        with contextlib.suppress(OSError):  # it has just ended, or this kernel has no process descriptors
+            self._descriptor = os.pidfd_open(process.pid)
+            asyncio.get_running_loop().add_reader(self._descriptor, self._end)
+        if ProcessName.of(process.pid) != process:  # the process id was reused in between
+            self.close()
+
+    @property
+    def sees(self) -> bool:
+        """Whether the process is visible from here and has not been ended."""
+        return self._descriptor is not None
+
+    async def wait(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), seconds)
+        return self._ended.is_set()
+
+    def kill(self) -> None:
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):  # it has ended, or is not ours to kill
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _end(self) -> None:
+        self.close()
+        self._ended.set()
+        self._on_end()
 
 
 class _Life:
@@ -53,6 +96,7 @@ class _Life:
 class TritonEngine:
     """The replica on chip `number` of the Triton server at `address`."""
 
+    kernel = ""
     # The engines of this process that are not closed, by replica. In a reload the new one unloads what the old one
     # has; the old one must not treat that as a failure and load it back.
     _engines: ClassVar[defaultdict[tuple[str, str], list["TritonEngine"]]] = defaultdict(list)
@@ -81,10 +125,6 @@ class TritonEngine:
     @property
     def model_id(self) -> str:
         return self._life.info.model_id if self._life is not None else ""
-
-    @property
-    def kernel(self) -> str:
-        return ""
 
     @property
     def available(self) -> bool:
@@ -156,7 +196,6 @@ class TritonEngine:
             await self._life.ended.wait()
 
     async def close(self) -> None:
-        """Close, leaving the replica loaded: a gateway that is restarted finds it ready."""
         life, model = self._life, self._model
         self._life, self._model = None, None
         if life is not None:

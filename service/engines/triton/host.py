@@ -1,6 +1,6 @@
 """The model that Triton's python backend runs in a stub process: any `ModelSource`, one request at a time.
 
-`repository.py` writes a model.py that imports `TritonPythonModel` from here. The methods' names and arguments are the
+`wire.py` writes a model.py that imports `TritonPythonModel` from here. The methods' names and arguments are the
 backend's: https://github.com/triton-inference-server/python_backend#usage.
 """
 
@@ -21,8 +21,15 @@ import numpy as np
 import triton_python_backend_utils as triton  # only inside a stub
 
 from service.engines.protocol import RequestRefusedError
-from service.engines.triton.repository import REPLICA_FILE, Replica
-from service.engines.triton.wire import ANSWER, QUESTION, decode_request, encode_info, encode_result
+from service.engines.triton.wire import (
+    ANSWER,
+    QUESTION,
+    REPLICA_FILE,
+    Replica,
+    decode_request,
+    encode_info,
+    encode_result,
+)
 from service.engines.worker.messages import ModelSource
 from service.engines.worker.process import NICENESS, WorkerModel
 from service.telemetry.logs import error_location

@@ -1,21 +1,27 @@
 """Messages between the server and a replica process: pickles with length and checksum before them, over one socket.
 
 Both ends are our own processes and the socket has no name, so the pickles are trusted. The checksum is for a replica
-whose memory or device has gone bad: bytes that are not what was written are no answer.
+whose memory or device has gone bad: bytes that are not what was written are no answer. The server's end is
+`ReplicaConnection`, the replica's is `Channel`.
 """
 
+import asyncio
+import logging
 import pickle
 import socket
 import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
-from service.engines.protocol import GenerationRequest, GenerationResult
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
 
 _HEAD = struct.Struct("!II")  # length of the body, its CRC-32
 _MAX_BODY_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 65536
+
+logger = logging.getLogger(__name__)
 
 
 class FrameError(Exception):
@@ -83,7 +89,6 @@ Message = LoadModel | Ready | Forked | Cancel | Failure | GenerationRequest | Ge
 
 
 def encode(message: Message) -> bytes:
-    """Return the bytes of one message."""
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
@@ -152,3 +157,51 @@ class Channel:
         except BlockingIOError:
             return False
         return True
+
+
+class ReplicaConnection(asyncio.Protocol):
+    """The server's end of a replica's socket: at most one awaited message at a time."""
+
+    def __init__(self) -> None:
+        self.gone = asyncio.Event()
+        self.owes = False  # whether a message is still expected, awaited or not
+        self._decoder = Decoder()
+        self._transport: asyncio.Transport | None = None
+        self._awaited: asyncio.Future[Message] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            messages = self._decoder.feed(data)
+        except FrameError as error:
+            logger.error("a replica answered with bytes that are no answer", extra={"reason": str(error)})
+            return self.close()
+        for message in messages:
+            self.owes = False
+            if self._awaited is not None and not self._awaited.done():
+                self._awaited.set_result(message)
+        return None
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.gone.set()
+        if self._awaited is not None and not self._awaited.done():
+            self._awaited.set_exception(EngineUnavailableError("the replica's process ended"))
+
+    def send(self, message: Message) -> None:
+        """Queue a message; one to an ended process is dropped."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode(message))
+
+    def expect(self) -> asyncio.Future[Message]:
+        """Return a future of the next message. Raises EngineUnavailableError when the process ends first."""
+        self.owes = True
+        self._awaited = asyncio.get_running_loop().create_future()
+        if self.gone.is_set():
+            self._awaited.set_exception(EngineUnavailableError("the replica's process has ended"))
+        return self._awaited
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,6 +1,6 @@
 """A replica's process: loads one model, then answers one request after another over the socket it was given.
 
-Or it forks replicas that do so, each over a socket of its own that comes with the request (`fork_server.py`), or serves
+Or it forks replicas that do so, each over a socket of its own that comes with the request (`ForkServer`), or serves
 such sockets itself, in one batch. Run by `spawn.py` as `python -m service.engines.worker.process FD LOG_LEVEL`.
 It knows the channel, not what a model is.
 """
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
 from service.engines.worker.messages import Cancel, Channel, Failure, Forked, LoadModel, Message, ModelSource, Ready
 from service.engines.worker.spawn import FORK_SERVER, REPLICA, take_name
-from service.telemetry.logs import configure_logging, error_location, progress_line
+from service.telemetry.logs import configure_logging, error_location
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _ADOPTION_SECONDS = 10.0  # milliseconds, as soon as the process between has ended
@@ -50,7 +50,6 @@ class ModelChangedError(RuntimeError):
 
 
 def main() -> int:
-    """Serve until the other end of the socket is closed."""
     # The server decides when a replica ends; Ctrl-C and `kill` reach the whole group, and in-flight work must finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -85,14 +84,13 @@ def die_with_parent(parent_pid: int) -> bool:
 def _load(channel: Channel, source: ModelSource) -> WorkerModel | None:
     """Load the model and report it; on failure report why and return None."""
     try:
-        with progress_line("loading the model"):
-            loader: Callable[..., WorkerModel] = resolve_name(source.loader)
-            model = loader(**source.arguments)
-            if source.check and (found := resolve_name(source.check)(**source.arguments)) != source.version:
-                raise ModelChangedError(
-                    f"the model's files have changed since version {source.version} was read, and are now {found}: "
-                    "a reload serves them"
-                )
+        loader: Callable[..., WorkerModel] = resolve_name(source.loader)
+        model = loader(**source.arguments)
+        if source.check and (found := resolve_name(source.check)(**source.arguments)) != source.version:
+            raise ModelChangedError(
+                f"the model's files have changed since version {source.version} was read, and are now {found}: "
+                "a reload serves them"
+            )
     except Exception as error:
         channel.send(Failure(_one_line(error)))
         return None

@@ -14,20 +14,18 @@ import socket
 import time
 
 from service.engines.protocol import (
+    GRACE_SECONDS,
     EngineUnavailableError,
     GenerationRequest,
     GenerationResult,
     RequestRefusedError,
 )
-from service.engines.worker.connection import ReplicaConnection
-from service.engines.worker.fork_server import ForkServer, Process, can_fork
-from service.engines.worker.messages import Cancel, Failure, LoadModel, Message, ModelSource, Ready
-from service.engines.worker.spawn import spawn
+from service.engines.worker.messages import Cancel, Failure, LoadModel, Message, ModelSource, Ready, ReplicaConnection
+from service.engines.worker.spawn import ForkServer, Process, can_fork, spawn
 
 logger = logging.getLogger(__name__)
 
 START_SECONDS = 1800.0  # the first start fetches the base weights
-GRACE_SECONDS = 2.0
 _MOST_GRACE_SECONDS = 10.0
 _END_SECONDS = 1.0  # for a process whose socket is closed
 _FORKED_SECONDS = 15.0  # for a forked replica to be ready: it has its model, and takes milliseconds
@@ -40,32 +38,20 @@ class ReplicaEngine:
         self,
         source: ModelSource,
         *,
-        threads: int = 1,
         start_seconds: float = START_SECONDS,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         self._source = source
-        self._threads = threads
         self._start_seconds = start_seconds
         self._grace_seconds = grace_seconds
         self._shares = source.slots > 1 and can_fork()
-        self._fork_server = (
-            ForkServer.join(source, threads) if self._shares or (source.forkable and can_fork()) else None
-        )
+        self._fork_server = ForkServer.join(source) if self._shares or (source.forkable and can_fork()) else None
         self._process: Process | None = None
         self._link: ReplicaConnection | None = None
-        self._model_id = ""
-        self._kernel = ""
+        self.model_id = ""
+        self.kernel = ""
         self._longest = 0.0  # seconds of its generations
         self._ready = False  # between a start that succeeded and the next stop
-
-    @property
-    def model_id(self) -> str:
-        return self._model_id
-
-    @property
-    def kernel(self) -> str:
-        return self._kernel
 
     @property
     def available(self) -> bool:
@@ -91,7 +77,7 @@ class ReplicaEngine:
         if not isinstance(answer, Ready):
             await self._stop()
             raise EngineUnavailableError(answer.reason if isinstance(answer, Failure) else "the replica gave no model")
-        self._model_id, self._kernel, self._ready = answer.model_id, answer.kernel, True
+        self.model_id, self.kernel, self._ready = answer.model_id, answer.kernel, True
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """See `Engine.generate`. When cancelled it waits for the replica to stop, and kills one that does not."""
@@ -142,7 +128,7 @@ class ReplicaEngine:
         try:
             with theirs:
                 if self._fork_server is None:
-                    self._process = spawn(theirs, self._threads, self._source.python)
+                    self._process = spawn(theirs, self._source.python)
                 else:
                     self._process = await self._fork_server.fork(theirs)
         except BaseException:

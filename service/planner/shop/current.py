@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from service.planner.shop.lexicon import Lexicon, Name
+from service.planner.shop.folder import Lexicon, Name
 
-# Every shop that a request of this process can be read in. Rules ask at every word whether there is any, and no call is
-# as fast as this list.
+# Every shop that a request of this process can be read in. Planning asks at every word whether there is any, and no
+# call is as fast as this list.
 SHOPS: Final[list[Lexicon]] = []
 # The shops of arms, None for an arm that has none, where any is another than the process's own.
 APART: Final[list[Lexicon | None]] = []
@@ -21,14 +21,13 @@ _CHOSEN: Final[ContextVar[Lexicon | None]] = ContextVar("the shop of a request's
 
 
 def lexicon() -> Lexicon | None:
-    """Return the lexicon of the shop; None without one."""
     return _CHOSEN.get(_USUAL[0])
 
 
 def use(one: Lexicon | None, of_arms: Iterable[Lexicon | None] = ()) -> None:
     """Read words as this shop's from now on, and in `reading` as those of arms.
 
-    `readers.use_shop` also forgets what was read before.
+    `spelling.use_shop` also forgets how words were spelt before.
     """
     _USUAL[:] = [one]
     apart = list(of_arms)

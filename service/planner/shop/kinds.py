@@ -56,7 +56,6 @@ def singular(word: str) -> str:
 
 
 def plain_words(text: str) -> list[str]:
-    """Return the words of a text as they are looked up."""
     return [singular(word) for word in _WORDS.findall(text.casefold())]
 
 
@@ -132,10 +131,6 @@ class Kinds:
         if not shares or shares[0][1] < least:
             return []
         return [number for number, each in shares if each >= _PART_OF_BEST * shares[0][1]]
-
-    def tells_need(self, text: str) -> float | None:
-        """Return the logarithm of the odds that a text tells a need and names no thing; None where nothing tells."""
-        return None if self._meanings is None else self._meanings.tells_need(plain_words(text))
 
     @property
     def space(self) -> str:

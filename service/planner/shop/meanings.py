@@ -1,11 +1,10 @@
-"""How close a question is in meaning to each category of a shop, and whether it tells a need, by the words it has.
+"""How close a question is in meaning to each category of a shop, by the words it has.
 
-A text is the sum of its words' vectors, whose lengths say how much each tells (`training.word_vectors`). What its words
-weigh, and the first two once more by their place, says whether it tells a need and names no thing (a logistic
-regression, `training.needs`). A model that has read the question points among the vectors, too
-(`decoding/kind_head.py`). Some category of a shop is always the closest one: whether the shop has anything that meets a
-need is told by categories of shops in general, by how near it comes to those that the need is close to. `peakplan shop
-learn` writes the words into the shop folder beside the vectors of its categories, so that both always fit.
+A text is the sum of its words' vectors, whose lengths say how much each tells (`training.word_vectors`). A model that
+has read the question points among the vectors, too (`decoding/kind_head.py`). Some category of a shop is always the
+closest one: whether the shop has anything that meets a need is told by categories of shops in general, by how near it
+comes to those that the need is close to. `peakplan shop learn` writes the words into the shop folder beside the vectors
+of its categories, so that both always fit.
 """
 
 import hashlib
@@ -25,13 +24,11 @@ WORD_VECTORS: Final = Path(__file__).parents[3] / "models" / "word-vectors" / "w
 WORDS_FILE: Final = "meanings.marisa"
 VECTORS_FILE: Final = "meanings-words.npy"  # int8, a row for each word by its number in the trie
 KINDS_FILE: Final = "meanings-kinds.npy"  # float32, a row of length 1 for each category by its number
-TELLING_FILE: Final = "meanings-telling.npy"  # float16, a row for each word: anywhere, as the first, as the second
 GENERAL_VECTORS: Final = WORD_VECTORS.with_name("general_categories.npy")  # int8, a row for each; a learner's source
 GENERAL_FILE: Final = "meanings-general.npy"  # float16, a row of length 1 for each category of shops in general
 NEARNESS_FILE: Final = "meanings-nearness.npy"  # float32: the largest cosine of each of those with one of the shop's
 SPACE_FILE: Final = "meanings.json"  # the name of the space that the vectors are in
 _MOST_WORDS: Final = 32  # of a question that are looked up
-_PLACES: Final = 3  # where a word tells of a need: anywhere, first, second
 # What tells of a need: fitted as the shares in kinds.py.
 _CLOSENESS_WEIGHT: Final = 16.0  # of a cosine, in nats
 _WORDS_WEIGHT: Final = 0.1  # of the evidence of words, which say the same thing several times
@@ -55,24 +52,18 @@ def _numpy() -> Any:
 
 
 class Meanings:
-    """The vectors of one shop folder. Never changes."""
-
     def __init__(self, files: Mapping[str, bytes]) -> None:
         """Take the files of a folder. Raises RuntimeError, TypeError, ValueError or KeyError where they are damaged."""
         self._words = _tries().Trie().frombytes(files[WORDS_FILE])
         self._vectors, self._kinds = _array(files[VECTORS_FILE]), _array(files[KINDS_FILE])
         if self._vectors.shape != (len(self._words), self._kinds.shape[1]):
             raise ValueError(f"{VECTORS_FILE} does not fit its words")
-        # A folder that was learnt before words told of needs has no such file.
-        self._telling = _array(files[TELLING_FILE]) if TELLING_FILE in files else None
-        if self._telling is not None and self._telling.shape != (len(self._words) + 1, _PLACES):
-            raise ValueError(f"{TELLING_FILE} does not fit its words")
-        # Nor has one that was learnt before there were categories of shops in general: it meets every need.
+        # A folder that was learnt before there were categories of shops in general meets every need.
         self._general = _array(files[GENERAL_FILE]) if GENERAL_FILE in files else None
         self._nearness = _array(files[NEARNESS_FILE]) if GENERAL_FILE in files else _numpy().zeros(0)
         if self._general is not None and self._general.shape != (len(self._nearness), self._kinds.shape[1]):
             raise ValueError(f"{GENERAL_FILE} does not fit {NEARNESS_FILE}")
-        # Nor has one that was learnt before models pointed among the vectors: no model knows its space.
+        # Of one that was learnt before models pointed among the vectors no model knows the space.
         self.space = str(json.loads(files[SPACE_FILE])["space"]) if SPACE_FILE in files else ""
 
     def closeness(self, words: list[str], pointed: Sequence[float] = ()) -> "NDArray[np.float32] | None":
@@ -105,17 +96,6 @@ class Meanings:
             summed += numpy.asarray(pointed, numpy.float32)
         length = float(numpy.linalg.norm(summed))
         return summed / length if length else None
-
-    def tells_need(self, words: list[str]) -> float | None:
-        """Return the logarithm of the odds that words (`kinds.plain_words`) tell a need and name no thing, if known."""
-        if self._telling is None:
-            return None
-        numpy = _numpy()
-        known = [self._words.get(word) for word in words[:_MOST_WORDS]]
-        by_place = [(number, at) for at, number in enumerate(known[: _PLACES - 1], 1) if number is not None]
-        found = [(number, 0) for number in dict.fromkeys(known) if number is not None] + by_place
-        rows, places = zip(*found, (len(self._words), 0), strict=True)  # the last row has what holds of any text
-        return float(self._telling[rows, places].sum(dtype=numpy.float32))
 
     def of_need(
         self,
@@ -154,12 +134,10 @@ def write_meanings(
     words: list[str],
     vectors: "NDArray[np.int8]",
     kinds: "NDArray[np.float32]",
-    telling: "NDArray[np.float16] | None" = None,
     general: "NDArray[np.int8] | None" = None,
 ) -> None:
     """Write the files that `Meanings` maps: a vector for each word, and one for each category by its number.
 
-    `telling` is how much each word tells of a need, [words + 1, 3]; the last row begins with what holds of any text.
     `general` has a row for each category of shops in general, in the space of the words.
     """
     numpy = _numpy()
@@ -169,8 +147,6 @@ def write_meanings(
     order[[trie[word] for word in words]] = numpy.arange(len(words))
     numpy.save(folder / VECTORS_FILE, vectors[order])
     numpy.save(folder / KINDS_FILE, kinds.astype(numpy.float32))
-    if telling is not None:
-        numpy.save(folder / TELLING_FILE, telling[[*order, len(words)]])
     if general is not None:
         units = general.astype(numpy.float32)
         units /= numpy.maximum(numpy.linalg.norm(units, axis=1, keepdims=True), 1e-9)

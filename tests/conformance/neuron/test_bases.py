@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.bench import neuron, nxdi_on_cpu
 from service.engines.neuron.configuration import WEIGHT_LAYOUT, GraphKind
 from service.engines.neuron.nxdi import Nxdi
 from service.planner.vocabulary import FILE_NAME
 from service.settings.choices import SHIPPED_MODEL
 from service.weights.importing import import_model
 from tests.bases import ARCHITECTURES, QUERY, hidden_size, transformers_greedy, write_base, write_heads
+from tests.conformance.neuron import nxdi_on_cpu
+from tests.conformance.neuron import random_models as neuron
 from tests.tiny_model import plan_request
 
 pytestmark = [

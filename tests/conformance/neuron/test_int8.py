@@ -9,15 +9,16 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rehearsal.bench import neuron, nxdi_on_cpu
-from service.engines.neuron.architectures import architecture_problems
+from service.engines.neuron.compilation import quantise_checkpoint, quantised
 from service.engines.neuron.configuration import INT8
-from service.engines.neuron.quantising import quantise_checkpoint, quantised
+from service.engines.neuron.nxdi import architecture_problems
 from service.planner.vocabulary import FILE_NAME
 from service.settings.choices import SHIPPED_MODEL
 from service.weights.checkpoint import read_config, weight_files
 from service.weights.importing import import_model
 from tests.bases import ARCHITECTURES, QUERY, hidden_size, transformers_greedy, write_base, write_heads
+from tests.conformance.neuron import nxdi_on_cpu
+from tests.conformance.neuron import random_models as neuron
 from tests.tiny_model import plan_request
 
 pytestmark = [

@@ -1,4 +1,4 @@
-"""Our loop over the real NxDI source, in its CPU mode: `make neuron-conformance NXDI=<checkouts>` runs this.
+"""Our loop over the real NxDI source, in its CPU mode: `peakplan bench neuron-conformance <checkouts>` runs this.
 
 Elsewhere it is skipped: NxDI's source is not ours to ship, and it is made for another transformers than ours.
 """
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rehearsal.bench import neuron, nxdi_on_cpu
+from rehearsal.bench.neuron_loop import requests
 from service.decoding.generation import RunningGeneration, step
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
@@ -19,6 +19,8 @@ from service.engines.neuron.hugging_face import MedusaGenerator, Unconstrained
 from service.engines.neuron.nxdi import Nxdi
 from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
+from tests.conformance.neuron import nxdi_on_cpu
+from tests.conformance.neuron import random_models as neuron
 from tests.engines.neuron import published_tree
 
 pytestmark = [
@@ -26,7 +28,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # NxDI's own, by the dozen
 ]
 PLANS = 4
-MODELS = 3  # docs/figures/neuron.json has 15
+MODELS = 3
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def test_nxdi_s_own_loop_loses_what_it_moved(runs: dict[str, neuron.Runs]) -> No
     assert runs["NxDI's loop, tree"].identical < MODELS
 
 
-@pytest.mark.skipif(not nxdi_on_cpu.has_xla(), reason="torch-xla is not installed: make neuron-conformance")
+@pytest.mark.skipif(not nxdi_on_cpu.has_xla(), reason="torch-xla is not installed: peakplan bench neuron-conformance")
 def test_xla_s_graphs_are_exact_and_write_each_cache_once(models: list[neuron.RandomModel]) -> None:
     """A step scatters its rows into the keys and values of two layers, and gathers none of them."""
     runs, operations = neuron.compare_on_xla(models[:1])
@@ -81,7 +83,7 @@ def test_xla_s_graphs_are_exact_and_write_each_cache_once(models: list[neuron.Ra
 def test_the_shipped_model_plans_greedy_s_tokens_under_its_grammar(version: str) -> None:
     """Over the real NxDI in float32, with drafts, moves and the planner's own grammar; greedy is our own forward's."""
     assert version
-    asked = neuron.requests(SHIPPED_MODEL, PLANS)
+    asked = requests(SHIPPED_MODEL, PLANS)
 
     found = neuron.plan_shipped(SHIPPED_MODEL, Settings().cache_dir, asked)
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.multiprocessing.spawn import ProcessRaisedException, spawn
 
-from rehearsal.bench import neuron, nxdi_on_cpu
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, MedusaShape, neuron_arguments
+from tests.conformance.neuron import nxdi_on_cpu
+from tests.conformance.neuron import random_models as neuron
 
 pytestmark = pytest.mark.skipif(bool(nxdi_on_cpu.why_not()), reason=nxdi_on_cpu.why_not())
 RANKS = 2

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from service.decoding.constraint import Constraint
-from service.decoding.heads import MedusaHeads
-from service.decoding.lm_head import LmHead
+from service.decoding.linear import LmHead
+from service.decoding.medusa import MedusaHeads
 from service.engines.neuron.forward import CompiledTarget, ForwardShape, MedusaArguments
 
 LAYERS, ATTENTION_HEADS = 2, 2

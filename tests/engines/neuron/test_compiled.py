@@ -1,23 +1,35 @@
-"""From a model folder to an answering replica, with `FakeDriver` in place of NxDI's compiler and device."""
+"""A compiled folder: its manifest, its weights, what is loaded from it and started again."""
 
 import json
 import os
 import shutil
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from service.engines.neuron import __main__ as command
-from service.engines.neuron.compilation import compile_model
-from service.engines.neuron.configuration import CompileSettings, ConfigurationError
-from service.engines.neuron.cores import VISIBLE_CORES, core_count
-from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check_manifest
-from service.engines.protocol import GenerationRequest
-from tests.engines.neuron import published_tree
-from tests.engines.neuron.fake_driver import ANY_TEXT, PACKAGES, SETTINGS, FakeDriver, compiled, loaded
+from service.engines.neuron.compilation import compile_model, quantise_checkpoint
+from service.engines.neuron.configuration import INT8, CompileSettings
+from service.engines.neuron.forward import CompiledModel
+from service.engines.neuron.manifest import FILE, HOST_WEIGHTS, Manifest, ManifestError, check_manifest
+from service.engines.neuron.model import NeuronModel, load
+from service.engines.neuron.nxdi import architecture_problems
+from service.engines.neuron.packages import VISIBLE_CORES
+from service.engines.protocol import GenerationRequest, QuestionMeaning
+from service.engines.worker.messages import ModelSource
+from service.engines.worker.replica import ReplicaEngine
+from service.settings.engines import EngineConfig, NeuronSettings
+from service.weights.checkpoint import EMBEDDING, read_config, read_weights
+from tests.bases import write_base
+from tests.engines.neuron.fake_driver import ANY_TEXT, PACKAGES, FakeDriver, compiled, loaded
+from tests.engines.test_torch import write_kind_head
 from tests.tiny_model import HIDDEN, MODEL_ID, TREE
 
 
@@ -53,42 +65,9 @@ def test_the_plain_graph_decodes_what_the_tree_s_does(tiny_model_dir: Path, arti
         assert [node.depth for node in step.nodes] == list(range(len(step.nodes))), "no branches"
 
 
-def test_what_cannot_be_right_is_refused_before_anything_is_compiled(tiny_model_dir: Path, tmp_path: Path) -> None:
-    driver = FakeDriver()
-    settings = SETTINGS.model_copy(update={"sequence_length": 500})
-
-    with pytest.raises(ConfigurationError, match="seq_len 500"):
-        compile_model(tiny_model_dir, tmp_path, tmp_path / "compiled", settings, PACKAGES, driver)
-    assert not driver.compiled
-
-
 def test_a_folder_that_is_not_empty_is_left_alone(tiny_model_dir: Path, artifacts: Path) -> None:
     with pytest.raises(ManifestError, match="is not empty"):
         compiled(tiny_model_dir, artifacts)
-
-
-def test_a_checkpoint_with_the_published_tree_compiles_as_it_is_and_decodes(
-    tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    """Check 4 heads and 64 rows without a sequence length: 70 + 512 + 4 + 1 + 64 = 651 positions become 704."""
-    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
-    folder = tmp_path / "tiny" / tiny_model_dir.name
-    heads = load_file(folder / "medusa_heads.safetensors")
-    heads |= {f"3{name[1:]}": weight.clone() for name, weight in heads.items() if name.startswith("2.")}
-    save_file(heads, folder / "medusa_heads.safetensors")
-    (folder / "medusa_tree.json").write_text(json.dumps(published_tree.CHOICES), encoding="utf-8")
-    settings = CompileSettings(max_prompt_tokens=70, max_new_tokens=512, dtype="float32")
-
-    manifest = compile_model(folder, tmp_path, tmp_path / "compiled", settings, PACKAGES, FakeDriver())
-
-    assert manifest.arguments["medusa_speculation_length"] == published_tree.ROWS
-    assert manifest.arguments["seq_len"] == 704
-    model = loaded(folder, tmp_path / "compiled")
-    medusa, plain = (
-        model.generate(GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT, strategy=strategy))
-        for strategy in ("medusa", "autoregressive")
-    )
-    assert medusa.tokens == plain.tokens
 
 
 def changed_copy(artifacts: Path, tmp_path: Path, **changes: Any) -> Path:
@@ -119,7 +98,7 @@ def test_artifacts_of_something_else_refuse_readiness_with_the_difference(
         loaded(tiny_model_dir, changed_copy(artifacts, tmp_path, **changes), driver)
 
     assert words in str(caught.value)
-    assert "make compile" in str(caught.value)
+    assert "peakplan compile" in str(caught.value)
     assert not driver.loaded
 
 
@@ -133,26 +112,19 @@ def test_every_difference_is_said_at_once(tiny_model_dir: Path, artifacts: Path,
         assert words in str(caught.value)
 
 
-def test_a_base_of_the_same_sizes_is_another_base(tiny_model_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_base", [False, True])
+def test_a_changed_model_or_base_is_another_one(tiny_model_dir: Path, tmp_path: Path, is_base: bool) -> None:
     shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
     folder, weights = tmp_path / "tiny" / tiny_model_dir.name, tmp_path / "tiny" / "base" / "model.safetensors"
     compiled(folder, tmp_path / "compiled")
-    changed = bytearray(weights.read_bytes())
-    changed[-1] ^= 1
-    weights.write_bytes(changed)
+    loaded(folder, tmp_path / "compiled")
+    if is_base:
+        weights.write_bytes(weights.read_bytes()[:-1] + bytes([weights.read_bytes()[-1] ^ 1]))
+    else:
+        (folder / "medusa_tree.json").write_text(json.dumps(TREE[:-1]), encoding="utf-8")
 
-    with pytest.raises(ManifestError, match="it was compiled from another base"):
+    with pytest.raises(ManifestError, match="it was compiled from another base" if is_base else f"and {folder} is "):
         loaded(folder, tmp_path / "compiled")
-
-
-def test_a_changed_model_is_another_model(tiny_model_dir: Path, artifacts: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
-    folder = tmp_path / "tiny" / tiny_model_dir.name
-    loaded(folder, artifacts)
-    (folder / "medusa_tree.json").write_text(json.dumps(TREE[:-1]), encoding="utf-8")
-
-    with pytest.raises(ManifestError, match=f"and {folder} is "):
-        loaded(folder, artifacts)
 
 
 @pytest.mark.parametrize("missing", [FILE, "model.pt"])
@@ -180,11 +152,6 @@ def test_a_manifest_of_another_kind_says_which_field(artifacts: Path, tmp_path: 
         Manifest.read(folder)
 
 
-@pytest.mark.parametrize(("cores", "count"), [("", 0), ("3", 1), ("2-3", 2), ("0,4-7", 5)])
-def test_cores_are_counted_as_the_runtime_counts_them(cores: str, count: int) -> None:
-    assert core_count(cores) == count
-
-
 def test_each_replica_has_its_own_cores_as_many_as_the_graph_spans(
     tiny_model_dir: Path, artifacts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,3 +173,151 @@ def test_the_commands_say_what_is_missing_and_where_it_comes_from(
 
     assert "needs Neuron SDK 2.28" in capsys.readouterr().err
     assert not (tmp_path / "compiled").exists()
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model_dir: Path, artifacts: Path) -> NeuronModel:
+    return loaded(tiny_model_dir, artifacts)
+
+
+def test_a_prediction_is_drafted_with_the_prompt(model: NeuronModel) -> None:
+    asked = GenerationRequest(prompt=" red", grammar='start: (" red" | " shoes") " waterproof"', trace=True)
+
+    drafted = model.generate(replace(asked, prediction=(("red", 0.9), ("waterproof", 1.0))))
+
+    assert "".join(node.token_text for node in drafted.steps[0].nodes).startswith(" red")
+    assert drafted.tokens == model.generate(asked).tokens
+
+
+@pytest.mark.parametrize("word", [" red", " blue", " 7", "\u3042"])
+def test_a_choice_is_exact_however_unlikely_the_model_holds_its_tokens(model: NeuronModel, word: str) -> None:
+    """Check a grammar of two words among hundreds of tokens: the model's best ones hold neither."""
+    grammar = f'start: ("{word}" | " shoes") " waterproof"'
+    answers = [
+        model.generate(GenerationRequest(prompt=" red", grammar=grammar, strategy=strategy)).text
+        for strategy in ("autoregressive", "medusa")
+    ]
+
+    assert answers[0] == answers[1]
+    assert answers[0] in (f"{word} waterproof", " shoes waterproof")
+
+
+def test_a_kind_head_reads_a_prompt_that_a_step_holds_and_of_a_longer_one_nothing_is_said(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """The prompt's own graph gives the last position's state alone; a direction out of that one would be another's."""
+    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
+    folder = write_kind_head(tmp_path / "tiny" / tiny_model_dir.name)
+    compiled(folder, tmp_path / "compiled")
+    reading = loaded(folder, tmp_path / "compiled", kinds=True)
+    short, long = (GenerationRequest(prompt=" red shoes" * times, grammar=ANY_TEXT) for times in (2, 8))
+
+    graph = FakeDriver().load(tmp_path / "compiled")
+    words = reading._tokenizer.encode(short.prompt, add_special_tokens=False).ids
+    tokens = torch.tensor([reading._bos_token_id, *words])
+    count = len(tokens)
+    assert count <= graph.shape.rows
+    causal = torch.ones(count, count, dtype=torch.bool).tril()
+    states, _ = graph._hidden(tokens, torch.arange(count), graph._cache[0, :, :, :0], causal)
+
+    meaning = QuestionMeaning.unpacked(reading.generate(short).meaning)
+    assert meaning is not None
+    assert meaning.direction == pytest.approx([torch.nn.functional.gelu(states[-1, 0]).item()], rel=2e-3, abs=1e-3)
+    assert reading.generate(long).meaning == ""
+    assert loaded(folder, tmp_path / "compiled").generate(short).meaning == "", "nobody without a shop waits for it"
+
+
+@pytest.mark.parametrize("architecture", ["llama-2", "qwen2"])
+def test_layers_alone_are_quantised_and_biases_stay(architecture: str, tmp_path: Path) -> None:
+    base = write_base(tmp_path / architecture, architecture)
+    before = read_weights(base)
+
+    quantise_checkpoint(base)
+
+    after = read_weights(base)
+    products = {name for name in before if name.startswith("model.layers.") and name.endswith("proj.weight")}
+    assert {name for name in after if after[name].dtype == torch.int8} == products
+    assert after.keys() - before.keys() == {name.removesuffix("weight") + "scale" for name in products}
+    for name in before.keys() - products:
+        assert torch.equal(after[name], before[name])
+
+
+@pytest.mark.parametrize(("architecture", "is_refused"), [("qwen2", True), ("llama-biased", True), ("qwen3", False)])
+def test_an_attention_bias_beside_int8_is_refused(architecture: str, is_refused: bool, tmp_path: Path) -> None:
+    config = read_config(write_base(tmp_path / architecture, architecture))
+
+    problems = [*architecture_problems(config, 64, int8=True)]
+
+    assert bool(problems) == is_refused
+    assert all("leave out --int8" in problem for problem in problems)
+    assert not [*architecture_problems(config, 64)]
+
+
+class _Looking(FakeDriver):
+    """A driver that looks into the checkpoint that it is given."""
+
+    def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
+        self.kinds = {tensor.dtype for name, tensor in read_weights(checkpoint).items() if "proj.weight" in name}
+        super().compile(checkpoint, output, arguments)
+
+
+@pytest.mark.parametrize("is_int8", [True, False])
+def test_it_is_compiled_from_int8_and_the_host_keeps_the_rest_whole(
+    tiny_model_dir: Path, tmp_path: Path, is_int8: bool
+) -> None:
+    driver = _Looking()
+    settings = CompileSettings(
+        max_prompt_tokens=40, max_new_tokens=512, dtype="float32", weights="int8" if is_int8 else "as computed"
+    )
+
+    manifest = compile_model(tiny_model_dir, tmp_path, tmp_path / "compiled", settings, PACKAGES, driver)
+
+    assert (driver.kinds == {torch.int8}) == is_int8
+    assert (manifest.arguments.items() >= INT8.items()) == is_int8
+    assert load_file(tmp_path / "compiled" / HOST_WEIGHTS)[EMBEDDING].dtype != torch.int8
+
+
+class WritingDriver(FakeDriver):
+    """A driver that writes down on which cores it loads, and cannot compile."""
+
+    def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
+        raise AssertionError(f"nothing compiles at a start: {checkpoint}, {output}, {arguments}")
+
+    def load(self, compiled: Path) -> CompiledModel:
+        with (compiled.parent / "cores").open("a", encoding="ascii") as cores:
+            cores.write(f"{os.environ[VISIBLE_CORES]}\n")
+        return super().load(compiled)
+
+
+def load_replica(model_dir: str, compiled_dir: str, number: int) -> NeuronModel:
+    """Load as the service does, in the replica's process."""
+    folder = Path(compiled_dir)
+    config = EngineConfig(
+        model_dir=Path(model_dir),
+        cache_dir=folder,
+        engine="neuron",
+        max_prompt_tokens=40,
+        neuron=NeuronSettings(compiled_dir=folder),
+    )
+    return load(config, number, driver=WritingDriver(), packages=lambda: PACKAGES)
+
+
+@pytest.mark.anyio
+async def test_a_killed_replica_comes_back_on_its_cores_with_the_same_tokens(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    compiled(tiny_model_dir, tmp_path / "compiled")
+    arguments = {"model_dir": str(tiny_model_dir), "compiled_dir": str(tmp_path / "compiled"), "number": 1}
+    engine = ReplicaEngine(ModelSource(f"{__name__}:load_replica", arguments))
+    request = GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT)
+    await engine.start()
+    before = await engine.generate(request)
+
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGKILL)
+    assert await engine.failed() == "its process ended by SIGKILL"
+    await engine.start()
+
+    assert (await engine.generate(request)).tokens == before.tokens
+    await engine.close()
+    assert (tmp_path / "cores").read_text(encoding="ascii") == "1\n1\n"

@@ -1,27 +1,42 @@
+"""What is compiled for which chip: arguments, architectures, memory, choices and packages."""
+
 import json
+import logging
+import tempfile
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from infra.fleet.instances import catalogue
 from infra.fleet.rules import MEDUSA_RANKS
-from service.decoding.tree import MedusaTree
+from service.api.app import replica_engine, settings_source
+from service.decoding.llama_config import LlamaConfig
+from service.engines.neuron.compilation import check_memory
 from service.engines.neuron.configuration import (
     CANDIDATES,
     TENSOR_PARALLEL,
-    WEIGHT_LAYOUT,
     Chip,
     CompileSettings,
     ConfigurationError,
     MedusaShape,
     arguments_of,
-    chain,
     forward_shape,
     neuron_arguments,
 )
+from service.engines.neuron.nxdi import architecture_problems
+from service.engines.neuron.packages import PINS, SDK, NeuronUnavailableError, installed_versions
+from service.engines.protocol import EngineUnavailableError
+from service.settings import Settings
+from service.settings.engines import NeuronSettings, TritonSettings
+from service.weights.model_folder import GIB, available_bytes
+from tests.weights.test_model_folder import container, meminfo
 
 OURS = Path(__file__).parents[3] / "models" / "qp-smollm2-135m"
 TREE = ((0,), (1,), (0, 0), (0, 1), (0, 0, 0))
@@ -66,11 +81,6 @@ def test_the_plain_graph_has_the_chain_s_rows_and_nothing_of_medusa_s() -> None:
     assert forward_shape(arguments).is_chain
     assert forward_shape(arguments).rows == 13
     assert not forward_shape(neuron_arguments(MODEL, SETTINGS)).is_chain
-
-
-def test_the_weights_layout_is_chosen_on_request_alone() -> None:
-    assert WEIGHT_LAYOUT not in neuron_arguments(MODEL, SETTINGS)
-    assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"weight_layout": True}))[WEIGHT_LAYOUT]
 
 
 @pytest.mark.parametrize("chip", TENSOR_PARALLEL)
@@ -132,11 +142,6 @@ def test_what_nxdi_would_take_silently_is_refused(model: MedusaShape, changes: d
     assert words in problems(model, **changes)
 
 
-def test_the_cache_bound_is_met_to_the_position() -> None:
-    """Check the sum of prompt + answer + heads + 1 + rows: 384 + 96 + 4 + 1 + 6."""
-    assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"sequence_length": 491}))["seq_len"] == 491
-
-
 def test_the_seed_s_tree_of_64_rows_has_the_positions_that_it_needs() -> None:
     """Check 384 + 96 + 4 + 1 + 64 = 549 in the next multiple of 64; 512 were refused."""
     depths = [(rank,) * depth for depth in range(1, 5) for rank in range(10)]
@@ -149,12 +154,6 @@ def test_the_seed_s_tree_of_64_rows_has_the_positions_that_it_needs() -> None:
     assert neuron_arguments(MODEL, SETTINGS)["seq_len"] == 512, "more only where it is needed"
     with pytest.raises(ConfigurationError, match="may touch 549"):
         neuron_arguments(model, rows_of_64.model_copy(update={"sequence_length": 512}))
-
-
-def test_everything_wrong_is_said_at_once() -> None:
-    found = problems(MedusaShape(2, TREE), sequence_length=400, tensor_parallel=16)
-
-    assert all(words in found for words in ("16 is not possible", "needs 3 heads", "may touch"))
 
 
 @pytest.mark.parametrize(
@@ -180,6 +179,199 @@ def test_somebody_s_own_neuron_config_is_held_to_the_same(changes: dict[str, Any
         forward_shape(arguments_of(config))
 
 
-def test_a_chain_is_the_best_guess_of_each_head() -> None:
-    assert chain(3) == ((0,), (0, 0), (0, 0, 0))
-    assert MedusaTree.from_choices(chain(3), 3).parents == (-1, 0, 1, 2)
+CONFIG = {
+    "model_type": "llama", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 100, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}  # fmt: skip
+LINEAR = {"rope_type": "linear", "factor": 2.0}
+
+
+def unserved(changes: dict[str, Any], positions: int = 64) -> list[str]:
+    return [*architecture_problems(LlamaConfig.from_dict({**CONFIG, **changes}), positions)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rope_scaling": LINEAR}, "of type 'linear' of a llama is not in NxDI 0.8"),
+        ({"model_type": "qwen3", "rope_scaling": LLAMA3}, "of type 'llama3' of a qwen3 is not in NxDI 0.8"),
+        ({"model_type": "qwen2", "head_dim": 24}, "takes a qwen2's heads for 16 wide, not 24"),
+        ({"model_type": "qwen3", "attention_bias": True}, "leaves out the attention bias of a qwen3"),
+    ],
+)
+def test_what_nxdi_would_compute_otherwise_is_named(changes: dict[str, Any], words: str) -> None:
+    (problem,) = unserved(changes)
+    assert words in problem
+
+
+@pytest.mark.parametrize("changes", [{}, {"rope_scaling": LLAMA3}, {"model_type": "qwen2"}, {"attention_bias": True}])
+def test_what_it_computes_is_compiled(changes: dict[str, Any]) -> None:
+    assert not unserved(changes)
+
+
+def test_no_sequence_is_compiled_that_the_model_does_not_attend_to() -> None:
+    assert not unserved({}, 4096)
+    (problem,) = unserved({"model_type": "mistral", "sliding_window": 512}, 576)
+    assert "sequence_length 576 is more than the 512 positions" in problem
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    """A model folder whose base has 16 GiB of weights in two shards, which take no room on the disk."""
+    (tmp_path / "base").mkdir()
+    for shard in (1, 2):
+        with (tmp_path / "base" / f"model-{shard}.safetensors").open("wb") as file:
+            file.truncate(8 * GIB)
+    (tmp_path / "model.json").write_text(
+        '{"id": "large", "base": "base", "bos_token_id": 1, "eos_token_id": 2, "max_tokens": 64}', encoding="utf-8"
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return what gives this host so much free memory, and a container's limit where one is named."""
+
+    def has(gib: float, limit_gib: int | None = None) -> None:
+        limit = "max" if limit_gib is None else str(limit_gib * GIB)
+        of_host = partial(available_bytes, meminfo(tmp_path, int(gib * GIB)), container(tmp_path, limit))
+        monkeypatch.setattr("service.engines.neuron.compilation.available_bytes", of_host)
+
+    return has
+
+
+def test_8b_on_a_trn1_2xlarge_says_what_lacks_instead_of_being_killed(large: Path, host: Callable[..., None]) -> None:
+    host(30)
+    with pytest.raises(ConfigurationError) as caught:
+        check_memory(large, "trn1", 1)
+
+    first, second = caught.value.problems
+    assert "16.0 GiB of weights on 1 core(s) of trn1, which have 14.4 for them: 1.6 GiB lack" in first
+    assert "takes about 36.0 GiB of this host's memory, and 30.0 are free: 6.0 GiB lack" in second
+
+
+def test_it_fits_over_two_cores_on_a_larger_host(
+    large: Path, host: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(37)
+    check_memory(large, "inf2", 2)
+    monkeypatch.setattr("service.engines.neuron.compilation.available_bytes", lambda: None)
+    check_memory(large, "inf2", 2)
+
+
+def test_a_container_on_a_large_host_has_no_more_than_its_limit(large: Path, host: Callable[..., None]) -> None:
+    host(64, limit_gib=32)
+    with pytest.raises(ConfigurationError, match=r"32\.0 are free: 4\.0 GiB lack"):
+        check_memory(large, "inf2", 2)
+
+
+def test_the_command_refuses_before_it_writes(
+    large: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from service.engines.neuron import __main__ as command
+
+    monkeypatch.setattr(command, "installed_versions", dict)
+    words = ["compile", "--model", str(large), "--output", str(large / "compiled"), "--max-new-tokens", "64"]
+    assert command.main(words) == 2
+    assert "GiB lack. Span more cores" in capsys.readouterr().err
+    assert not (large / "compiled").exists()
+
+
+def settings(tmp_path: Path, model_dir: Path) -> Settings:
+    return Settings(
+        engine="neuron", model_dir=model_dir, neuron=NeuronSettings(compiled_dir=tmp_path / "compiled"), replicas=2
+    )
+
+
+@pytest.mark.anyio
+async def test_a_replica_without_the_packages_says_which_and_from_where(tmp_path: Path, tiny_model_dir: Path) -> None:
+    chosen = settings(tmp_path, tiny_model_dir)
+    engine = replica_engine(chosen, settings_source(chosen), number=1)
+
+    with pytest.raises(EngineUnavailableError, match=r"needs Neuron SDK 2\.28"):
+        await engine.start()
+
+    assert not engine.available
+    await engine.close()
+
+
+def test_triton_hosts_it_as_it_hosts_others(tmp_path: Path, tiny_model_dir: Path) -> None:
+    changes = {"engine": "triton", "triton": TritonSettings(hosts="neuron")}
+    hosted = settings(tmp_path, tiny_model_dir).model_copy(update=changes)
+
+    source = settings_source(hosted)
+
+    assert source.loader == "service.engines.neuron.model:load"
+    assert "number" not in source.arguments  # Triton gives each process its cores
+    assert not source.forkable
+
+
+def test_other_artifacts_are_another_version(tmp_path: Path, tiny_model_dir: Path) -> None:
+    chosen = settings(tmp_path, tiny_model_dir)
+    before = settings_source(chosen).version
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled" / "manifest.json").write_text("{}", encoding="utf-8")
+
+    assert settings_source(chosen).version != before
+
+
+@pytest.mark.parametrize(("engine", "hosts"), [("neuron", "torch"), ("triton", "neuron")])
+def test_what_only_a_person_knows_must_be_set(engine: str, hosts: str) -> None:
+    with pytest.raises(ValidationError, match=r"needs PEAKPLAN_COMPILED_DIR .* and PEAKPLAN_REPLICAS"):
+        Settings.model_validate({"engine": engine, "triton": {"hosts": hosts}})
+
+
+def described(version: str, description: str = "AWS Neuron") -> metadata.PackageMetadata:
+    """Return an installed package's metadata as importlib.metadata reads it."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = f"Metadata-Version: 2.1\nName: it\nVersion: {version}\n\n{description}\n"
+        Path(folder, "METADATA").write_text(written, encoding="utf-8")
+        return metadata.PathDistribution(Path(folder)).metadata
+
+
+def pinned(name: str) -> metadata.PackageMetadata:
+    return described(f"{PINS[name]}1")
+
+
+def test_the_pinned_packages_are_taken_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    assert installed_versions(pinned) == {name: f"{pin}1" for name, pin in PINS.items()}
+    assert not caplog.records
+
+
+def test_here_without_them_the_message_names_the_pin_and_the_way() -> None:
+    with pytest.raises(NeuronUnavailableError) as caught:
+        installed_versions()
+
+    words = str(caught.value)
+    assert f"Neuron SDK {SDK}" in words
+    assert "neuronx-distributed-inference 0.8.x" in words
+    assert "neuronx-distributed-inference is not installed" in words
+    assert "the group `neuron` of pyproject.toml" in words
+    assert "PEAKPLAN_ENGINE=torch" in words
+
+
+def test_a_placeholder_of_the_public_index_is_not_the_package() -> None:
+    def read(name: str) -> metadata.PackageMetadata:
+        return (
+            described("2.9.0.2.12.0", "WRONG PACKAGE. Please install it from elsewhere")
+            if "torch" in name
+            else pinned(name)
+        )
+
+    with pytest.raises(
+        NeuronUnavailableError, match=r"torch-neuronx 2\.9\.0\.2\.12\.0 is the public index's placeholder"
+    ):
+        installed_versions(read)
+
+
+def test_another_release_is_warned_of_and_used(caplog: pytest.LogCaptureFixture) -> None:
+    def read(name: str) -> metadata.PackageMetadata:
+        return described("0.9.1") if name == "neuronx-distributed-inference" else pinned(name)
+
+    with caplog.at_level(logging.WARNING):
+        assert installed_versions(read)["neuronx-distributed-inference"] == "0.9.1"
+    assert "0.9.1 is not of Neuron SDK 2.28 (0.8.x)" in caplog.text

@@ -1,29 +1,52 @@
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+"""Decoding on compiled graphs: greedy's tokens, whatever is drafted."""
+
+import json
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rehearsal.bench import neuron_loop
 from service.decoding.constraint import Constraint
 from service.decoding.generation import RunningGeneration, generate, step
 from service.decoding.medusa import MedusaProposer
-from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
-from service.decoding.proposer import NO_PROPOSER, ChainProposer, Proposer
+from service.decoding.proposer import NO_PROPOSER, ChainProposer, PredictionProposer, PromptCopyProposer, Proposer
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
+from service.engines.batch import Batch
 from service.engines.neuron.configuration import (
+    CANDIDATES,
     CompileSettings,
+    ConfigurationError,
     MedusaShape,
     forward_shape,
     neuron_arguments,
 )
 from service.engines.neuron.forward import CompiledTarget, ForwardContractError, ForwardShape
-from service.engines.neuron.hugging_face import Unconstrained
-from tests.decoding.decode import check_statistics, numbers, traced_tokens
-from tests.decoding.tiny import CONFIG, choices, compile_grammar, encode, grammars, prompts
+from service.engines.neuron.hugging_face import MedusaGenerator, Unconstrained
+from service.engines.protocol import GenerationResult
+from service.engines.torch_engine import TorchModel, build_forward
+from service.settings import Settings
+from service.weights.model_folder import load_model
+from tests.decoding.test_prediction import Foretold, foretold, given_as
+from tests.decoding.tiny import (
+    CONFIG,
+    certain,
+    check_statistics,
+    choices,
+    compile_grammar,
+    encode,
+    grammars,
+    numbers,
+    pending,
+    prompts,
+    traced_tokens,
+)
 from tests.engines.neuron import published_tree
 from tests.engines.neuron.fake_compiled import FakeCompiled, Output, greedy
 
@@ -63,62 +86,52 @@ def decode(
 def graphs(draw: st.DrawFn) -> tuple[FakeCompiled, MedusaTree]:
     """Draw a random model compiled for random rows, with a random tree that may be too large for them."""
     num_heads = draw(st.integers(1, 5))
-    shape = replace(shape_of(num_heads, draw(st.integers(1, 14))), is_chain=draw(st.booleans()))
+    shape = replace(
+        shape_of(num_heads, draw(st.integers(1, 14)), batch_size=draw(st.integers(1, 2))), is_chain=draw(st.booleans())
+    )
     model = FakeCompiled(shape, VOCABULARY, draw(st.integers(0, 7)))
     return model, MedusaTree.from_choices(draw(choices(num_heads)), num_heads)
 
 
-@given(graphs(), grammars(), prompts(), st.integers(1, 40), st.booleans())
+@given(graphs(), grammars(), prompts(), foretold, st.integers(1, 40), st.booleans(), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_any_tree_on_any_graph_gives_greedy_s_tokens(
-    graph: tuple[FakeCompiled, MedusaTree], grammar: str, prompt: list[int], max_tokens: int, fast_forward: bool
+def test_any_drafts_on_any_graph_give_greedy_s_tokens(
+    graph: tuple[FakeCompiled, MedusaTree],
+    grammar: str,
+    prompt: list[int],
+    prediction: Foretold,
+    max_tokens: int,
+    copies: bool,
+    compiling: bool,
+    fast_forward: bool,
 ) -> None:
+    """Check trees, copies of the prompt and predictions, and a batch's graph, which reads a long prompt in pieces."""
     model, tree = graph
     expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
 
-    for drafts in (None, tree):
+    for name in ("nothing", "heads", "prediction"):
+        target = model.target()
+        drafts: Proposer = MedusaProposer(target, tree) if name != "nothing" else NO_PROPOSER
+        if copies and name != "nothing":
+            drafts = PromptCopyProposer(prompt, drafts)
+        if name == "prediction":
+            drafts = prediction.of(expected, drafts)
+        if model.shape.is_chain and name != "nothing":
+            drafts = ChainProposer(drafts)
         model.calls = 0
-        generation = decode(model, drafts, prompt, compile_grammar(grammar), max_tokens, fast_forward=fast_forward)
-        assert generation.tokens == expected
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_wide_tree_saves_forwards_though_nothing_is_moved(seed: int) -> None:
-    model = FakeCompiled(shape_of(4, 24), VOCABULARY, seed)
-
-    generation = decode(model, MedusaTree.from_choices(WIDE, 4), [3, 4], compile_grammar(FREE), 40)
-
-    assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
-    assert generation.statistics.forwards < 40
-
-
-class Moving(CompiledTarget):
-    """A target that moves what was written out of place, as a graph for it could."""
-
-    def commit(self, path: Sequence[int]) -> int:
-        assert isinstance(self._model, FakeCompiled)
-        cache = self._model._cache[0]
-        ends = self.length + self._run
-        cache[:, :, ends : ends + len(path)] = cache[:, :, [self.length + node for node in path]]
-        self.length = ends + len(path)
-        self.accept(path)
-        return len(path)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_what_is_read_again_costs_rows_and_no_forward(seed: int) -> None:
-    tree, counts = MedusaTree.from_choices(WIDE, 4), []
-    for kind in (CompiledTarget, Moving):
-        model = FakeCompiled(shape_of(4, 32), VOCABULARY, seed)
-        target = kind(model, model.shape, model.lm_head, model.heads)
-        generation = generate(target, MedusaProposer(target, tree), [3, 4], compile_grammar(FREE), max_tokens=40)
-        counts.append(generation.statistics.accepted_per_step)
-    assert counts[0] == counts[1]
+        found = generate(
+            target, drafts, prompt, given_as(grammar, compiling=compiling), max_tokens=max_tokens,
+            fast_forward=fast_forward or name == "prediction", trace=numbers,
+        )  # fmt: skip
+        check_statistics(found)
+        assert (found.tokens, found.statistics.forwards) == (expected, model.calls)
+        assert traced_tokens(found) == expected or not found.steps
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_plain_graph_reads_the_first_guesses_as_a_chain(seed: int) -> None:
-    model = FakeCompiled(replace(shape_of(4, 6), is_chain=True), VOCABULARY, seed)
+@pytest.mark.parametrize(("rows", "is_chain"), [(24, False), (6, True)])
+def test_a_wide_tree_or_the_best_chain_of_it_saves_forwards(seed: int, rows: int, is_chain: bool) -> None:
+    model = FakeCompiled(replace(shape_of(4, rows), is_chain=is_chain), VOCABULARY, seed)
 
     generation = decode(model, MedusaTree.from_choices(WIDE, 4), [3, 4], compile_grammar(FREE), 40)
 
@@ -168,32 +181,26 @@ def test_the_first_end_token_ends_it_wherever_it_stands(end: int, seed: int) -> 
     assert generation.stop_reason == ("finished" if end in whole else "length")
 
 
-def test_a_forced_string_costs_no_forward() -> None:
-    model = FakeCompiled(shape_of(2, 4), VOCABULARY)
-
-    generation = decode(model, None, [1, 2], compile_grammar('start: " abcd ef"'))
-
-    assert generation.tokens == encode(" abcd ef")
-    assert model.calls == generation.statistics.decisions == 0
-
-
-def test_a_forced_run_longer_than_a_step_is_read_in_pieces() -> None:
+def test_a_forced_run_costs_no_decision_and_is_read_in_pieces_where_it_is_longer_than_a_step() -> None:
     grammar = 'start: ("a" | "c") " abcd ef abcd ef abcd ef abcd" ("a" | "c") "gg"'
     model = FakeCompiled(shape_of(2, 4), VOCABULARY, seed=2)
 
-    generation = decode(model, None, [3], compile_grammar(grammar))
+    found = generate(model.target(), NO_PROPOSER, [3], compile_grammar(grammar), max_tokens=30, trace=numbers)
 
-    assert generation.tokens == greedy(model, [3], compile_grammar(grammar), 30)
-    assert generation.statistics.decisions == 2
-    assert 0 in generation.statistics.accepted_per_step
+    assert found.tokens == greedy(model, [3], compile_grammar(grammar), 30)
+    assert found.statistics.decisions == 2
+    assert [len(step.emitted) for step in found.steps] == found.statistics.accepted_per_step
+    assert [node.token_text for step in found.steps for node in step.nodes] == list(map(str, found.tokens[:-2]))
+    statuses = [[node.status for node in step.nodes] for step in found.steps]
+    assert statuses[:3] == [[], ["sampled", "forced", "forced", "forced"], ["forced"] * 4]
 
 
-def test_forced_tokens_after_the_prompt_ride_in_its_forward() -> None:
-    model = FakeCompiled(shape_of(2, 6), VOCABULARY)
+@pytest.mark.parametrize(("grammar", "forwards"), [('start: " abcd ef"', 0), ('start: " abcd ef" ("a" | "c")', 1)])
+def test_forced_tokens_ride_in_the_prompt_s_forward_and_cost_none(grammar: str, forwards: int) -> None:
+    found = decode(FakeCompiled(shape_of(2, 6), VOCABULARY), None, [3], compile_grammar(grammar))
 
-    generation = decode(model, None, [3], compile_grammar('start: " abcd ef" ("a" | "c")'))
-
-    assert generation.statistics.forwards == generation.statistics.decisions == 1
+    assert found.tokens[: len(encode(" abcd ef"))] == encode(" abcd ef")
+    assert found.statistics.forwards == found.statistics.decisions == forwards
 
 
 @pytest.mark.parametrize("spare", [0, -1])
@@ -230,64 +237,17 @@ def test_a_model_is_used_again_without_a_trace_of_what_it_read() -> None:
         assert generation.tokens == greedy(model, prompt, Unconstrained(VOCABULARY, ()), 30)
 
 
-@pytest.mark.parametrize("allowed", [0, 1, 3])
-def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
-    answers: Iterator[bool] = iter([False] * allowed + [True])
-    model = FakeCompiled(shape_of(2, 6), VOCABULARY)
-    target = model.target()
-
-    generation = generate(
-        target, NO_PROPOSER, [2], compile_grammar(FREE), max_tokens=30, cancelled=lambda: next(answers)
-    )
-
-    assert generation.stop_reason == "cancelled"
-    assert model.calls == allowed
-
-
-def test_a_trace_shows_every_token_once() -> None:
-    model, tree = FakeCompiled(shape_of(4, 24), VOCABULARY, 1), MedusaTree.from_choices(WIDE, 4)
-    target = model.target()
-
-    generation = generate(
-        target, MedusaProposer(target, tree), [2, 3], compile_grammar(FREE), max_tokens=30, trace=numbers
-    )
-
-    assert traced_tokens(generation) == generation.tokens
-    assert {node.status for step in generation.steps for node in step.nodes} >= {"accepted", "rejected", "sampled"}
-
-
-@given(graphs(), grammars(), prompts(), st.integers(1, 40))
-@settings(max_examples=30, deadline=None)
-def test_a_grammar_may_be_compiled_beside_the_prompt_s_forward(
-    graph: tuple[FakeCompiled, MedusaTree], grammar: str, prompt: list[int], max_tokens: int
-) -> None:
-    """Check that drafts of the prompt's forward, too, only change how many forwards there are."""
-    model, tree = graph
-    expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
-    made: Future[Constraint] = Future()
-    made.set_result(compile_grammar(grammar))
-    target = model.target()
-    proposer: Proposer = PrefillProposer(PrefillDraft.from_sequences([[3, 1], [5]]), MedusaProposer(target, tree))
-    if model.shape.is_chain:
-        proposer = ChainProposer(proposer)
-
-    generation = generate(target, proposer, prompt, made, max_tokens=max_tokens, trace=numbers)
-    assert generation.tokens == expected
-    assert traced_tokens(generation) == expected
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_drafted_with_a_prompt_saves_forwards(seed: int) -> None:
-    """Check a draft of the right beginning: it fits below a prompt of 3 tokens, and not below one that fills a step."""
+    """Check a right beginning: it fits below a prompt of 3 tokens, and is a step late below one that fills a step."""
     rows = 10
-    for prompt, saves in (([2, 3, 4], 4), ([2] * rows, 0), ([2] * (rows + 1), 0)):
+    for prompt, saves in (([2, 3, 4], 4), ([2] * rows, 3), ([2] * (rows + 1), 3)):
         model = FakeCompiled(shape_of(2, rows), VOCABULARY, seed)
         expected = greedy(model, prompt, compile_grammar(FREE), 12)
-        made: Future[Constraint] = Future()
-        made.set_result(compile_grammar(FREE))
-        proposer = PrefillProposer(PrefillDraft.from_sequences([expected[:4], [1, 1]]), NO_PROPOSER)
+        # The last is not drafted, and after the wrong ones before it the prediction has no more.
+        proposer = PredictionProposer(certain([*expected[:4], 0, 0]), NO_PROPOSER)
 
-        generation = generate(model.target(), proposer, prompt, made, max_tokens=12)
+        generation = generate(model.target(), proposer, prompt, pending(compile_grammar(FREE)), max_tokens=12)
 
         assert generation.tokens == expected
         assert generation.statistics.forwards == generation.statistics.decisions - saves
@@ -306,7 +266,7 @@ def test_sequences_of_one_graph_join_and_leave_without_a_trace(
     graph: tuple[FakeCompiled, MedusaTree],
     data: st.DataObject,
 ) -> None:
-    """Check a graph of several sequences: whoever shares its calls, the tokens are those of greedy decoding alone."""
+    """Check a graph of several sequences: beside any others the tokens are those of greedy decoding."""
     alone, tree = graph
     model = FakeCompiled(replace(alone.shape, batch_size=batch_size), VOCABULARY, alone.seed)
     slots: dict[int, tuple[list[int], RunningGeneration]] = {}
@@ -325,21 +285,6 @@ def test_sequences_of_one_graph_join_and_leave_without_a_trace(
         step([running for _, running in slots.values()])
 
 
-def test_a_trace_has_a_step_for_each_piece_of_a_run_too() -> None:
-    grammar = 'start: ("a" | "c") " abcd ef abcd ef abcd ef abcd" ("a" | "c") "gg"'
-    model = FakeCompiled(shape_of(2, 4), VOCABULARY, seed=2)
-    target = model.target()
-
-    generation = generate(target, NO_PROPOSER, [3], compile_grammar(grammar), max_tokens=30, trace=numbers)
-
-    assert [len(step.emitted) for step in generation.steps] == generation.statistics.accepted_per_step
-    assert [node.token_text for step in generation.steps for node in step.nodes] == [
-        str(token) for token in generation.tokens[:-2]
-    ]
-    statuses = [[node.status for node in step.nodes] for step in generation.steps]
-    assert statuses[:3] == [[], ["sampled", "forced", "forced", "forced"], ["forced"] * 4]
-
-
 def test_a_graph_compiled_for_something_else_is_told_from_its_answers() -> None:
     model = FakeCompiled(shape_of(3, 8), VOCABULARY)
     target = CompiledTarget(model, shape_of(3, 9), model.lm_head, model.heads)
@@ -349,3 +294,153 @@ def test_a_graph_compiled_for_something_else_is_told_from_its_answers() -> None:
         ForwardContractError, match=r"gave torch.int64 of shape \[4, 1, 8, 10\], not hidden states \[1, 9,"
     ):
         generate(target, NO_PROPOSER, [2], compile_grammar(FREE), max_tokens=4)
+
+
+NXDI_VOCABULARY, HEADS = 40, 3
+TREE = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
+SHAPE = ForwardShape(HEADS, len(TREE) + 1, max_context_length=24, seq_len=96)
+
+
+def nxdi_model(seed: int = 0, **changes: Any) -> Any:
+    """Return a loaded model as scripts have it."""
+    model: Any = FakeCompiled(SHAPE, NXDI_VOCABULARY, seed)
+    model.config = SimpleNamespace(vocab_size=NXDI_VOCABULARY, eos_token_id=None)
+    arguments = {
+        "is_medusa": True,
+        "medusa_speculation_length": SHAPE.rows,
+        "num_medusa_heads": HEADS,
+        "medusa_tree": TREE,
+        "max_context_length": SHAPE.max_context_length,
+        "seq_len": SHAPE.seq_len,
+        "max_new_tokens": 30,
+        "on_device_sampling_config": SimpleNamespace(top_k=CANDIDATES, global_topk=CANDIDATES),
+    }
+    model.neuron_config = SimpleNamespace(**{**arguments, **changes})
+    return model
+
+
+def generator(model: Any, **options: Any) -> MedusaGenerator:
+    return MedusaGenerator(model, model.lm_head, model.heads, **options)
+
+
+def continued(model: Any, prompt: list[int], count: int) -> list[int]:
+    return prompt + greedy(model, prompt, Unconstrained(NXDI_VOCABULARY, ()), count)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scripts_get_greedy_s_tokens(seed: int) -> None:
+    model = nxdi_model(seed)
+    ids, top_one = torch.tensor([[3, 0, 7]]), SimpleNamespace(do_sample=True, top_k=1, max_new_tokens=25)
+
+    ways: list[dict[str, Any]] = [{"max_new_tokens": 25}, {"generation_config": top_one}]
+    for options in ways:
+        output = generator(model).generate(ids, assistant_model=model, **options)
+        assert output.tolist() == [continued(model, [3, 0, 7], 25)]
+    with pytest.raises(ValueError, match=r"input_ids is \[2, 3\]"):
+        generator(model).generate(torch.ones(2, 3, dtype=torch.long))
+
+
+def test_lengths_are_those_of_the_call_then_of_the_configuration() -> None:
+    model = nxdi_model()
+    ids = torch.tensor([[3, 4, 5]])
+    ours = generator(model)
+
+    assert ours.generate(ids, max_new_tokens=7).shape == (1, 10)
+    assert ours.generate(ids, max_length=12).shape == (1, 12)
+    assert ours.generate(ids, generation_config=SimpleNamespace(max_new_tokens=5)).shape == (1, 8)
+    assert ours.generate(ids).shape == (1, 33)
+    longest = SHAPE.seq_len - SHAPE.needed(3, 0)
+    assert ours.generate(ids, max_length=SHAPE.seq_len).shape == (1, 3 + longest)
+
+
+def test_an_end_token_ends_it_even_where_it_equals_a_count() -> None:
+    """Check the end token; stock NxDI compares the number of new tokens with it."""
+    model = nxdi_model(2)
+    whole = continued(model, [3, 4], 20)[2:]
+    for end in sorted(set(whole)):
+        output = generator(model).generate(torch.tensor([[3, 4]]), eos_token_id=[end], max_new_tokens=20)
+        assert output[0, 2:].tolist() == whole[: whole.index(end) + 1]
+
+
+def test_padding_is_what_the_mask_says_and_not_token_0() -> None:
+    model = nxdi_model(1)
+    ids, mask = torch.tensor([[0, 0, 5, 6]]), torch.tensor([[0, 1, 1, 1]])
+
+    output = generator(model).generate(ids, attention_mask=mask, max_new_tokens=9)
+
+    assert output.tolist() == [[0, *continued(model, [0, 5, 6], 9)]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"do_sample": True}, "is greedy"),
+        ({"generation_config": SimpleNamespace(do_sample=True, top_k=50)}, "is greedy"),
+        ({"assistant_model": object()}, "must be the Medusa model itself"),
+        ({"num_beams": 4}, "has no num_beams"),
+        ({"logits_processor": []}, "has no logits_processor"),
+    ],
+)
+def test_what_would_have_to_be_ignored_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        generator(nxdi_model()).generate(torch.tensor([[3]]), **arguments)
+
+
+def test_a_configuration_that_medusa_gets_wrong_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="async_mode is on"):
+        generator(nxdi_model(async_mode=True))
+
+
+QUESTIONS = 150
+IN_BATCHES, BATCH = 60, 8
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.slow
+def test_a_plan_takes_few_forwards_and_none_is_lost_or_other_than_greedy_s() -> None:
+    settings = Settings()
+    tree = json.loads((settings.model_dir / "medusa_tree.json").read_text(encoding="utf-8"))
+
+    run = neuron_loop.measure(settings.model_dir, settings.cache_dir, len(tree) + 1, QUESTIONS, compare=True)
+
+    assert run["forwards"] < run["greedy_forwards"] / 2
+    assert run["finished"] == run["identical_to_greedy"] == QUESTIONS
+
+
+@pytest.mark.slow
+def test_rows_beyond_the_tree_s_copy_the_question_and_save_forwards() -> None:
+    settings = Settings()
+
+    tree = json.loads((settings.model_dir / "medusa_tree.json").read_text(encoding="utf-8"))
+
+    run = neuron_loop.measure(settings.model_dir, settings.cache_dir, 32, 60, compare=True)
+    alone = neuron_loop.measure(settings.model_dir, settings.cache_dir, len(tree) + 1, 60, compare=False)
+
+    assert run["forwards"] < alone["forwards"]
+    assert run["finished"] == run["identical_to_greedy"] == 60
+
+
+@pytest.mark.slow
+def test_plans_of_a_batch_are_those_of_the_model_alone() -> None:
+    settings = Settings()
+    loaded = load_model(settings.model_dir, settings.cache_dir)
+    forward = build_forward(loaded, "float32")
+    model = TorchModel(loaded, forward, settings.max_prompt_tokens, slots=BATCH)
+    asked = neuron_loop.requests(settings.model_dir, IN_BATCHES)
+    batch, waiting, found = Batch[int](model), list(enumerate(asked)), dict[int, list[int]]()
+
+    while waiting or len(batch):
+        while waiting and len(batch) < BATCH:
+            batch.add(*waiting.pop(0))
+        for number, outcome in batch.step():
+            assert isinstance(outcome, GenerationResult)
+            found[number] = outcome.tokens
+
+    assert [found[number] for number in range(len(asked))] == [model.generate(request).tokens for request in asked]

@@ -20,11 +20,10 @@ import pytest
 
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
-from service.engines.torch.engine import TorchModel, load
+from service.engines.torch_engine import TorchModel, load
 from service.gateway.pool import ReplicaPool
-from service.planner.caching import CachingPlanner
+from service.planner.caching import CachingPlanner, PlanCache
 from service.planner.grammar import plan_grammar
-from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question

@@ -1,6 +1,6 @@
 """The engine before a real vLLM on a processor: its grammars, its drafts, and the tokens of our own float32 engine.
 
-`make .venv-vllm/stamp` installs it; elsewhere this is skipped. `make bench-vllm` measures it.
+`peakplan tools install vllm` installs it; elsewhere this is skipped. `peakplan bench vllm` measures it.
 """
 
 import asyncio
@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from infra.fleet.parts import REPOSITORY_ROOT
-from rehearsal.bench.neuron_day.boot import free_port
-from rehearsal.bench.vllm.__main__ import drafts, plans_of_ours, plans_over
-from rehearsal.bench.vllm.server import PYTHON, serving
+from rehearsal.bench.neuron_day.day import free_port
+from rehearsal.bench.vllm import PYTHON, drafts, plans_of_ours, plans_over, serving
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
@@ -23,7 +22,7 @@ VLLM = REPOSITORY_ROOT / PYTHON
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(3600),
-    pytest.mark.skipif(not VLLM.with_name("vllm").is_file(), reason="vLLM is not here: make .venv-vllm/stamp"),
+    pytest.mark.skipif(not VLLM.with_name("vllm").is_file(), reason="vLLM is not here: peakplan tools install vllm"),
 ]
 QUESTIONS = ["nike running shoes under $100", "where is my package", "4k tv between 300 and 500"]
 

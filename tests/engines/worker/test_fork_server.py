@@ -1,4 +1,4 @@
-"""Replicas forked from one loaded process: they live and die like any others, and the model is loaded once."""
+"""Replicas that are forked from one process, which has the model, and slots of one."""
 
 import asyncio
 import os
@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from service.engines.protocol import EngineUnavailableError, GenerationRequest
-from service.engines.worker.fork_server import ForkServer, Process, can_fork
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
+from service.engines.torch_engine import load
+from service.engines.worker.messages import ModelSource
 from service.engines.worker.replica import ReplicaEngine
-from service.engines.worker.spawn import FORK_SERVER, replicas_of
+from service.engines.worker.spawn import FORK_SERVER, ForkServer, Process, can_fork, replicas_of
+from service.settings.engines import EngineConfig
 from tests.fake_models import fake_source
 from tests.processes import children_of, eventually, is_alive
+from tests.tiny_model import QUESTIONS, plan_request
 
 pytestmark = [
     pytest.mark.anyio,
@@ -64,7 +67,7 @@ async def test_all_replicas_come_from_one_process_and_answer(pair: list[ReplicaE
 
 
 async def test_a_replica_says_nothing_before_anybody_listens() -> None:
-    fork_server = ForkServer.join(replace(fake_source(), forkable=True), 1)
+    fork_server = ForkServer.join(replace(fake_source(), forkable=True))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = await fork_server.fork(theirs)
@@ -90,24 +93,11 @@ async def test_one_that_is_killed_is_forked_anew_and_the_others_do_not_notice(pa
     assert victim.pid != pids[0]
 
 
-async def test_a_hung_one_is_killed_after_a_cancellation(pair: list[ReplicaEngine]) -> None:
-    engine = pair[0]
-    pid = engine.pid
-    work = asyncio.create_task(engine.generate(request("hang")))
-    await asyncio.sleep(0.05)
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
-    await asyncio.wait_for(engine.failed(), 5)
-    assert pid is not None
-    eventually(lambda: not is_alive(pid), "the hung replica lives on")
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_they_live_on_without_the_template_and_are_replaced_from_a_new_one(
     pair: list[ReplicaEngine], number: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.engines.worker.fork_server._FORK_SECONDS", 0.5)
+    monkeypatch.setattr("service.engines.worker.spawn._FORK_SECONDS", 0.5)
     lost, pids = fork_server_pid(), [engine.pid for engine in pair]
     os.kill(lost, number)
     victim, other = pair
@@ -229,3 +219,82 @@ async def test_another_model_has_a_template_of_its_own(pair: list[ReplicaEngine]
     assert len(templates()) == 2
     await other.close()
     assert (await pair[0].generate(request())).stop_reason == "finished"
+
+
+SLOTS = 3
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model_dir: Path) -> EngineConfig:
+    return EngineConfig(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32", batch_size=SLOTS)
+
+
+@pytest.fixture
+async def engines(config: EngineConfig) -> AsyncIterator[list[ReplicaEngine]]:
+    source = ModelSource("service.engines.torch_engine:load", {"config": config}, slots=SLOTS)
+    made = [ReplicaEngine(source) for _ in range(SLOTS)]
+    await asyncio.gather(*(engine.start() for engine in made))
+    yield made
+    for engine in made:
+        await engine.close()
+
+
+async def test_they_answer_together_as_the_model_does_alone(engines: list[ReplicaEngine], config: EngineConfig) -> None:
+    assert len({engine.pid for engine in engines}) == 1
+    assert engines[0].pid in replicas_of(os.getpid())  # other modules' replicas may be there, too
+    alone = load(config)
+    requests = [plan_request(query) for query in QUESTIONS]
+
+    async def one_after_another(engine: ReplicaEngine) -> list[list[int]]:
+        return [(await engine.generate(request)).tokens for request in requests]
+
+    answers = await asyncio.gather(*map(one_after_another, engines))
+
+    expected = [alone.generate(request).tokens for request in requests]
+    assert answers == [expected] * SLOTS
+
+
+async def test_refusals_and_cancellations_are_of_one_engine(engines: list[ReplicaEngine]) -> None:
+    left = asyncio.create_task(engines[0].generate(plan_request("red running shoes for women under 40")))
+    refused = asyncio.create_task(engines[1].generate(plan_request("red " * 500)))
+    sound = asyncio.create_task(engines[2].generate(plan_request("red shoes")))
+    await asyncio.sleep(0)
+    left.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await left
+    with pytest.raises(RequestRefusedError):
+        await refused
+    assert (await sound).stop_reason == "finished"
+    assert [(await engine.generate(plan_request("red shoes"))).stop_reason for engine in engines] == [
+        "finished"
+    ] * SLOTS
+
+
+async def test_one_that_leaves_or_starts_anew_disturbs_nobody(engines: list[ReplicaEngine]) -> None:
+    pid = engines[1].pid
+    running = asyncio.create_task(engines[1].generate(plan_request("red shoes")))
+
+    await engines[0].start()
+    await engines[2].close()
+
+    assert (await running).stop_reason == "finished"
+    assert (await engines[0].generate(plan_request("red shoes"))).stop_reason == "finished"
+    assert engines[0].pid == engines[1].pid == pid
+
+
+async def test_when_the_process_dies_all_of_them_are_lost_and_come_back(engines: list[ReplicaEngine]) -> None:
+    pid = engines[0].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+    reasons = await asyncio.gather(*(engine.failed() for engine in engines))
+    assert len(reasons) == SLOTS
+    with pytest.raises(EngineUnavailableError):
+        await engines[0].generate(plan_request("red shoes"))
+    for engine in engines:
+        await engine.start()
+
+    assert len({engine.pid for engine in engines} - {pid}) == 1
+    answers = await asyncio.gather(*(engine.generate(plan_request("red shoes")) for engine in engines))
+    assert {answer.stop_reason for answer in answers} == {"finished"}

@@ -1,22 +1,35 @@
-"""Replica processes with models that need no weights: life, death, cancellation."""
+"""A replica in a process of its own, and the messages to it."""
 
 import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import service
-from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
-from service.engines.worker.connection import ReplicaConnection
-from service.engines.worker.messages import Failure, encode
+from service.engines.protocol import EngineUnavailableError, GenerationRequest
+from service.engines.worker.messages import (
+    Cancel,
+    Channel,
+    Decoder,
+    Failure,
+    FrameError,
+    Message,
+    Ready,
+    ReplicaConnection,
+    encode,
+)
 from service.engines.worker.replica import ReplicaEngine
 from tests.fake_models import VALID_FOR_EVERY_QUESTION, fake_source
 from tests.processes import eventually, is_alive
@@ -35,12 +48,6 @@ async def engine() -> AsyncIterator[ReplicaEngine]:
     await engine.start()
     yield engine
     await engine.close()
-
-
-async def test_answers_one_request_after_another(engine: ReplicaEngine) -> None:
-    assert (engine.model_id, engine.available) == ("fake", True)
-    for _ in range(3):
-        assert (await engine.generate(request())).text == VALID_FOR_EVERY_QUESTION
 
 
 async def test_the_model_runs_in_another_process_with_one_thread(engine: ReplicaEngine) -> None:
@@ -77,47 +84,6 @@ async def test_what_a_replica_logs_is_json_as_the_servers_lines_are(capfd: pytes
     assert (line["level"], line["event"], line["logger"]) == ("warning", "slow", "fake")
 
 
-async def test_a_refused_request_leaves_the_replica_well(engine: ReplicaEngine) -> None:
-    with pytest.raises(RequestRefusedError, match="no"):
-        await engine.generate(request("refuse"))
-    assert (await engine.generate(request())).stop_reason == "finished"
-
-
-async def test_a_failing_request_is_told_without_its_words(engine: ReplicaEngine) -> None:
-    with pytest.raises(EngineUnavailableError) as caught:
-        await engine.generate(request("fail"))
-    assert "ValueError" in str(caught.value)
-    assert "secret" not in str(caught.value)
-    assert (await engine.generate(request())).stop_reason == "finished"
-
-
-async def test_the_deadline_stops_a_generation(engine: ReplicaEngine) -> None:
-    result = await engine.generate(request("sleep 30", seconds=0.05))
-    assert result.stop_reason == "cancelled"
-    assert (await engine.generate(request())).stop_reason == "finished"
-
-
-async def test_cancelling_the_task_stops_the_generation_and_frees_the_replica(engine: ReplicaEngine) -> None:
-    pid = engine.pid
-    work = asyncio.create_task(engine.generate(request("sleep 30")))
-    await asyncio.sleep(0.05)
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
-    assert engine.pid == pid
-    assert (await engine.generate(request())).stop_reason == "finished"
-
-
-async def test_a_hung_replica_is_killed_after_a_cancellation(engine: ReplicaEngine) -> None:
-    work = asyncio.create_task(engine.generate(request("hang")))
-    await asyncio.sleep(0.05)
-    work.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await work
-    await asyncio.wait_for(engine.failed(), 5)
-    assert not engine.available
-
-
 async def test_a_replica_whose_forward_passes_are_slow_is_waited_for(engine: ReplicaEngine) -> None:
     await engine.generate(request("hang 0.8"))  # which looks up as late as one very slow forward pass
     pid = engine.pid
@@ -128,27 +94,6 @@ async def test_a_replica_whose_forward_passes_are_slow_is_waited_for(engine: Rep
         await work
     assert engine.available
     assert engine.pid == pid
-
-
-async def test_a_stopped_process_does_not_hold_up_the_server(engine: ReplicaEngine) -> None:
-    assert engine.pid is not None
-    os.kill(engine.pid, signal.SIGSTOP)
-    work = asyncio.create_task(engine.generate(request()))
-    await asyncio.sleep(0.05)
-    work.cancel()
-    await asyncio.wait({work}, timeout=5)
-    await asyncio.wait_for(engine.failed(), 5)
-
-
-async def test_death_fails_the_request_and_a_restart_mends_it(engine: ReplicaEngine) -> None:
-    with pytest.raises(EngineUnavailableError):
-        await engine.generate(request("die"))
-    await asyncio.wait_for(engine.failed(), 5)
-    assert not engine.available
-    with pytest.raises(EngineUnavailableError):
-        await engine.generate(request())
-    await engine.start()
-    assert (await engine.generate(request())).stop_reason == "finished"
 
 
 async def test_bytes_that_are_no_answer_end_the_replica() -> None:
@@ -244,3 +189,42 @@ def test_replicas_die_with_their_parent() -> None:
         assert is_alive(replica)
         parent.kill()
     eventually(lambda: not is_alive(replica), "the replica outlived its parent")
+
+
+MESSAGES: list[Message] = [
+    Ready("a model"),
+    Cancel(),
+    Failure("no", refused=True),
+    GenerationRequest(prompt=" 👟" * 1000, grammar="start: x", deadline=1.5),
+]
+
+
+@given(cuts=st.lists(st.integers(0, 5000), max_size=20))
+def test_messages_come_back_whole_whatever_the_pieces(cuts: list[int]) -> None:
+    stream = b"".join(encode(message) for message in MESSAGES)
+    decoder = Decoder()
+    edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
+    got = [message for start, end in pairwise(edges) for message in decoder.feed(stream[start:end])]
+    assert got == MESSAGES
+
+
+def test_channel_reads_in_order_and_notices_the_end() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(theirs)
+    with theirs:
+        ours.sendall(encode(MESSAGES[0]) + encode(MESSAGES[1]))
+        assert channel.receive() == MESSAGES[0]
+        assert channel.interrupted()
+        assert channel.receive() == MESSAGES[1]
+        assert not channel.interrupted()
+        ours.close()
+        assert channel.interrupted()
+        assert channel.receive() is None
+
+
+def test_bytes_that_are_no_message_are_noticed() -> None:
+    whole = encode(Failure("reason"))
+    flipped = whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]
+    for data in (flipped, b"\xff" * 64, b"HTTP/1.1 200 OK\r\n\r\n"):
+        with pytest.raises(FrameError):
+            Decoder().feed(data)

@@ -1,30 +1,38 @@
-"""Cost: the arithmetic adds up, is printed, and comes from the price file."""
+"""Cost: the arithmetic adds up, is printed, agrees with what was measured and published, and follows the price file."""
 
 import json
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from infra.fleet import neuron_estimate, sizing
+from infra.fleet import addresses, neuron_estimate, sizing
 from infra.fleet.__main__ import main
-from infra.fleet.cost import (
-    LOGGED_A_PLAN,
-    METRICS_A_HOST_FLUSH,
-    METRICS_A_PLAN,
-    PRICES,
-    Prices,
-    bills,
-    mean_floor,
-    mean_share,
+from infra.fleet.cost import LOGGED_A_PLAN, METRICS_A_HOST_FLUSH, METRICS_A_PLAN, Prices, bills, mean_floor, mean_share
+from infra.fleet.cost import PRICES as PRICE_FILE
+from infra.fleet.cost_report import (
+    CPU_TYPES,
+    FIGURES,
+    KINDS,
+    NoWay,
+    Way,
+    by_routing,
+    cpu_service_time,
+    options,
+    routed,
+    way,
 )
-from infra.fleet.cost_report import CPU_TYPES, by_routing, cpu_service_time, options, routed
-from infra.fleet.instances import catalogue
+from infra.fleet.instances import catalogue, processor
+from infra.fleet.model_folder import MISTRAL, PLANNERS, SHIPPED, Planner
+from infra.fleet.neuron_estimate import Deployed, Loop, Measured, layer_bytes, plan_bytes
 from infra.fleet.settings import FLEETS, FleetSettings
-from service.telemetry.emf import EmfCollector
+from infra.operations.quotas import needs
 from service.telemetry.logs import JsonFormatter
-from service.telemetry.metrics import Metrics, Outcome, Reading
+from service.telemetry.metrics import EmfCollector, Metrics, Outcome, Reading
+from tests.infra.fleet.fleets import dev_fleet
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 
@@ -59,7 +67,7 @@ def test_prime_day_is_sized_for_a_million_plans_a_minute() -> None:
 
 
 def test_the_bill_follows_the_price_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prices = json.loads(PRICES.read_text(encoding="utf-8"))
+    prices = json.loads(PRICE_FILE.read_text(encoding="utf-8"))
     prices["instance_hour"]["inf2.xlarge"] = 100
     dearer = tmp_path / "prices.json"
     dearer.write_text(json.dumps(prices), encoding="utf-8")
@@ -170,13 +178,8 @@ def test_estimates_are_printed_for_every_kind_with_their_formula(capsys: pytest.
         assert f"{rate:.0f}  plans a second, {million:.2f} USD a million: inf2.xlarge, batch {batch}" in printed
     for kind in ("inf2.8xlarge", "trn1.2xlarge", "c7i.4xlarge", "c8g.4xlarge"):
         assert f"a million: {kind}, " in printed
+    assert all(f"{planner.name} on {kind}: " in printed for planner in PLANNERS for kind in KINDS)
     assert "no Neuron chip was used" in printed
-
-
-def test_batches_are_bound_by_the_host() -> None:
-    loop = neuron_estimate.Loop.read()
-    host = 1000 / (neuron_estimate.HOST_SLOWER * loop.host_ms)
-    assert 8 * 1000 / neuron_estimate.busy_ms(loop, 8) < host, "a core plans no faster than its host's Python"
 
 
 def test_without_figures_processors_are_not_compared(tmp_path: Path) -> None:
@@ -212,3 +215,124 @@ def test_a_broken_price_file_is_refused_in_words(tmp_path: Path, capsys: pytest.
 def test_an_unknown_fleet_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "nowhere"]) == 2
     assert "Fleets that ship: dev, dev-cpu, mistral-7b, prime-day" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", CPU_TYPES)
+def test_a_host_reads_no_more_than_its_share_of_the_socket(kind: str) -> None:
+    time, cores, socket = cpu_service_time(kind), catalogue().types[kind].cores, processor(kind)
+    assert time is not None
+    read = cores * 1000 / time.mean_ms * plan_bytes(FIGURES)
+    assert read <= 1.002 * socket.gigabytes_per_second * 1e9 * cores / socket.cores
+
+
+def entry(processor: str, kernel: str, forwards: float, *, forced: bool = False) -> dict[str, Any]:
+    medusa = {"medusa": {"forwards": forwards}}
+    return {"machine": {"processor": processor}, "kernel": kernel, "forced": forced, "strategies": medusa}
+
+
+def test_the_forwards_are_those_of_the_processor_that_was_loaded_whatever_sorts_first(tmp_path: Path) -> None:
+    machines = {
+        "A, avx2": entry("A", "avx2", 7),
+        "Zen 5, avx2 (forced)": entry("Zen 5", "avx2", 9, forced=True),
+        "Zen 5, avx512vnni": entry("Zen 5", "avx512vnni", 2),
+    }
+    (tmp_path / "decoding.json").write_text(json.dumps({"machines": machines}), encoding="utf-8")
+    (tmp_path / "serving.json").write_text(json.dumps({"machine": {"processor": "Zen 5"}}), encoding="utf-8")
+
+    assert plan_bytes(tmp_path) == 2 * layer_bytes() / 2
+    narrow = Measured.read(tmp_path).narrow
+    assert narrow is not None
+    assert narrow["forced"], "AVX2 of the same processor, not of the other"
+
+
+def test_another_processor_s_figures_stand_in_for_none(tmp_path: Path) -> None:
+    machines = {"A, avx2": entry("A", "avx2", 7)}
+    (tmp_path / "decoding.json").write_text(json.dumps({"machines": machines}), encoding="utf-8")
+    (tmp_path / "serving.json").write_text(json.dumps({"machine": {"processor": "Zen 5"}}), encoding="utf-8")
+    with pytest.raises(KeyError, match="no entry of Zen 5"):
+        plan_bytes(tmp_path)
+    assert cpu_service_time("c7a.4xlarge", tmp_path) is None
+
+
+PRICES = Prices.from_json()
+EIGHT = next(planner for planner in PLANNERS if planner.name.startswith("8B"))
+
+
+@pytest.mark.parametrize(
+    ("planner", "billions"),
+    [*zip(PLANNERS, (0.1345, 0.3618, 1.236, 3.213, 7.242, 8.030), strict=True)],
+    ids=lambda each: str(each),
+)
+def test_a_shape_has_the_parameters_that_its_base_is_published_with(planner: Planner, billions: float) -> None:
+    assert planner.parameters / 1e9 == pytest.approx(billions, rel=0.001)
+
+
+def test_the_shipped_planner_s_way_is_what_its_own_tables_say() -> None:
+    found, own = way(SHIPPED, "c7a.4xlarge", PRICES), cpu_service_time("c7a.4xlarge")
+    assert isinstance(found, Way)
+    assert own is not None
+    assert found.per_million == pytest.approx(0.82112 / 3600 / (16 * 1000 / own.mean_ms) * 1e6, rel=0.01)
+
+
+def test_a_larger_planner_reads_more_and_takes_longer_everywhere() -> None:
+    for kind in KINDS:
+        ways = [found for planner in PLANNERS if isinstance(found := way(planner, kind, PRICES), Way)]
+        assert [each.per_million for each in ways] == sorted(each.per_million for each in ways)
+        assert all(each.p99_ms <= 300 for each in ways)
+
+
+def test_seven_billion_answer_on_the_large_instances_of_either_chip_and_on_no_small_one() -> None:
+    for kind in ("inf2.24xlarge", "inf2.48xlarge", "trn1.32xlarge"):
+        found = way(MISTRAL, kind, PRICES)
+        assert isinstance(found, Way)
+        assert "48 rows" in found.how, "where a step mostly reads weights, rows are nearly free"
+    assert isinstance(way(MISTRAL, "inf2.xlarge", PRICES), NoWay)
+
+
+def test_the_seed_s_fleet_states_what_the_formulae_say() -> None:
+    fleet = FleetSettings.from_yaml(FLEETS / "mistral-7b.yaml")
+    model, loop = fleet.model, Loop.read(rows=48)
+    for group in fleet.groups:
+        deployed = Deployed(MISTRAL, group.chip, model.batch_size, model.tensor_parallel, model.speculation_length)
+        assert model.service_time.mean_ms == pytest.approx(deployed.busy_ms(loop), rel=0.05)
+        assert model.service_time.p99_ms == pytest.approx(deployed.p99_ms(loop), rel=0.05)
+    assert model.weight_bytes == MISTRAL.layer_bytes + MISTRAL.embedding_bytes
+    assert fleet.slo.p99_ms == 300
+    prime_day = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+    assert fleet.traffic == prime_day.traffic
+    assert fleet.surge.times == prime_day.surge.times
+
+
+def test_what_does_not_run_says_why() -> None:
+    slow, small = way(EIGHT, "c7a.4xlarge", PRICES), way(replace(EIGHT, layers=400), "c7a.4xlarge", PRICES)
+    assert isinstance(slow, NoWay)
+    assert slow.reason.startswith("p99 ")
+    assert isinstance(small, NoWay)
+    assert small.reason.endswith("GiB lack")
+
+
+OWN = {"service": "monitoring", "reason": "hosts publish a metric of ours", "actions": ["cloudwatch:PutMetricData"]}
+KMS = {"service": "kms", "reason": "hosts decrypt a table at boot", "actions": ["kms:Decrypt"]}
+
+
+def counted(settings: FleetSettings) -> tuple[float, float, int]:
+    """How many a zone the bill and the quota count, and the addresses that a zone needs."""
+    billed = sum(
+        item.count
+        for item in bills(settings, Prices.from_json())[0].items
+        if item.what.startswith("interface endpoint")
+    )
+    (need,) = [each for each in needs(settings) if each.name == "Interface VPC endpoints per VPC"]
+    return billed / len(settings.availability_zones), need.amount, addresses.needed_in_a_zone(settings)
+
+
+def test_a_fleet_that_lists_what_its_canaries_reach_pays_for_it_once() -> None:
+    assert counted(dev_fleet({"network.endpoints": [OWN]})) == counted(dev_fleet())
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_each_service_more_counts_one_in_all_three(enabled: bool) -> None:
+    canaries = {"synthetic_plans.enabled": enabled}
+    billed, quota, taken = counted(dev_fleet(canaries))
+    assert counted(dev_fleet({**canaries, "network.endpoints": [KMS]})) == (billed + 1, quota + 1, taken + 1)
+    assert billed == quota == 4 + enabled, "four of every host, and the canaries' monitoring; s3 is a route"

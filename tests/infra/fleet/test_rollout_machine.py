@@ -1,14 +1,24 @@
-"""The rollout's state machine as an account takes it: names, and how long its executions' histories become."""
+"""The rollout's state machine as an account takes it, and the comparison of two releases that stops one."""
 
+import json
+import random
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
+from infra.fleet.alarm_kinds import MetricAlarm
+from infra.fleet.release_arms import ALPHA, MEASURES, PLANNED, arms_of, harm, queries
 from infra.fleet.replacement import careful, refresh_seconds
 from infra.fleet.rollout_machine import definition
 from infra.fleet.rollout_states import HISTORY_A_LOOK, LOOK_SECONDS, MOST_HISTORY, look_seconds
 from infra.fleet.settings import FLEETS, FleetSettings
+from infra.operations.handover import waves_of
+from peakplan.value.intervals import FEWEST_CHOSEN, Arm, lift
+from tests.infra.fleet.test_alarms import by_key, fleet, value_of
+from tests.infra.moto_cloudwatch import at_once, computed
 from tests.infra.moto_state_machines import state_names
 
 
@@ -17,7 +27,7 @@ def machine(name: str = "prime-day") -> dict[str, Any]:
 
 
 def leads_to(state: Mapping[str, Any]) -> Iterator[str]:
-    """The states that may follow, but for what a failure leads to."""
+    """The states that may follow, except after a failure."""
     yield from (state[key] for key in ("Next", "Default") if key in state)
     yield from (choice["Next"] for choice in state.get("Choices", []))
 
@@ -69,3 +79,116 @@ def test_a_cell_that_bakes_overnight_is_looked_at_less_often_and_one_that_bakes_
     assert overnight is not None
     assert 12 * 3600 / overnight * HISTORY_A_LOOK <= MOST_HISTORY
     assert look_seconds(24 * 3600) is None
+
+
+WAVES = [("cell-1",), ("cell-2", "cell-3"), ("cell-4",)]
+NOW = datetime(2026, 11, 24, tzinfo=UTC)
+
+
+def told(n1: float, k1: float, n0: float, k0: float, alpha: float = ALPHA) -> float | None:
+    known = {"s1": n1, "c1": k1, "s0": n0, "c0": k0}
+    return at_once(harm("c", alpha), {name: {NOW: value} for name, value in known.items()}, NOW)
+
+
+def test_it_tells_harm_exactly_where_the_interval_of_the_reports_shows_a_loss() -> None:
+    rng, verdicts = random.Random(35), {0: 0, 1: 0}
+    for _ in range(400):
+        n1, n0 = rng.randint(500, 60_000), rng.randint(500, 200_000)
+        share = rng.uniform(0.05, 0.6)
+        k1, k0 = round(n1 * share * rng.uniform(0.85, 1.1)), round(n0 * share)
+        if min(k1, k0 * min(1, n1 / n0)) < FEWEST_CHOSEN:
+            continue
+        found = lift(Arm(n0, k0, k0), Arm(n1, k1, k1), planned=PLANNED, alpha=ALPHA)
+        assert told(n1, k1, n0, k0) == float(found.verdict < 0), (n1, k1, n0, k0)
+        verdicts[int(found.verdict < 0)] += 1
+    assert min(verdicts.values()) > 50
+
+
+def test_a_release_after_which_nobody_clicks_is_told_and_too_few_tell_nothing() -> None:
+    assert told(1_000, 0, 3_000, 900) == 1
+    assert told(300, 0, 3_000, 900) == 0, "a hundred clicks would not have come yet with the release before, either"
+    assert told(60_000, 18_000, 60_000, 17_000) == 0, "a gain is no harm"
+    assert told(0, 0, 3_000, 900) in (0, None)
+    assert told(3_000, 900, 3_000, 0) in (0, None)
+
+
+def test_a_later_wave_compares_releases_where_an_alarm_compares_a_cell_with_others_that_have_the_release() -> None:
+    shown, before, harmed = 12_000, 0.30, 0.30 * 0.95
+    clicks = {"cell-1": harmed, "cell-2": harmed, "cell-3": harmed, "cell-4": before}
+    clicked = {cell: round(share * shown) for cell, share in clicks.items()}
+    alarm = by_key(fleet())["shoppers-click-less"]
+    assert isinstance(alarm, MetricAlarm)
+    reading = {"n": shown, "k": clicked["cell-3"], "n_all": 4 * shown, "k_all": sum(clicked.values())}
+    assert value_of(alarm, **{name: 6 * value for name, value in reading.items()}) < alarm.line / 2
+    new, old = arms_of("cell-3", WAVES)
+    assert (new, old) == (["cell-1", "cell-3"], ["cell-4"])
+    series = {
+        f"{letter}{arm}r{number}": {NOW: float(shown if letter == "s" else clicked[cell])}
+        for arm, cells in (("1", new), ("0", old))
+        for letter in "sc"
+        for number, cell in enumerate(cells)
+    }
+    series |= {f"p{arm}r{number}": {} for arm, cells in (("1", new), ("0", old)) for number in range(len(cells))}
+    assert _answered(series, new, old) == {"clicks": {NOW: 0.0}, "purchases": {NOW: 0.0}}, "that is not enough yet"
+    grown = {name: {time: 6 * value for time, value in each.items()} for name, each in series.items()}
+    assert _answered(grown, new, old) == {"clicks": {NOW: 1.0}, "purchases": {NOW: 0.0}}
+
+
+def _answered(read: dict[str, dict[datetime, float]], new: list[str], old: list[str]) -> dict[str, Any]:
+    known = dict(read)
+    times = sorted({time for each in read.values() for time in each})
+    for query in queries("dev", new, old, 4):
+        if "Expression" in query:
+            known[query["Id"]] = computed(query["Expression"], known, times)
+    return {name: known[name] for name in MEASURES}
+
+
+def test_what_happened_since_the_beginning_counts_together_and_a_cell_without_clicks_counts_as_none() -> None:
+    minutes = [NOW + timedelta(minutes=number) for number in range(3)]
+    shown = dict.fromkeys(minutes, 1000.0)
+    read: dict[str, dict[datetime, float]] = {"s1r0": shown, "s0r0": shown, "s0r1": shown}
+    read |= {"c1r0": {}, "c0r0": dict.fromkeys(minutes, 90.0), "c0r1": {minutes[1]: 600.0}}
+    read |= {name: {} for name in ("p1r0", "p0r0", "p0r1")}
+    found = _answered(read, ["cell-1"], ["cell-2", "cell-3"])
+    assert found["clicks"] == {minutes[0]: 0.0, minutes[1]: 1.0, minutes[2]: 1.0}, "one minute is not enough"
+    assert set(found["purchases"].values()) == {0.0}
+
+
+def test_who_is_compared_with_whom() -> None:
+    assert arms_of("cell-1", WAVES) == (["cell-1"], ["cell-2", "cell-3", "cell-4"])
+    assert queries("dev", *arms_of("cell-4", WAVES), 4) == [], "no cell has the release before any more"
+    assert queries("dev", ["cell-1"], [], 1) == [], "a fleet of one cell has nothing to compare with"
+    assert queries("dev", [], ["cell-1"], 2) == []
+    asked = queries("dev", *arms_of("cell-1", WAVES), 4)
+    share = ALPHA / len(MEASURES) / 3  # of each comparison, of which each measure has three
+    assert [query["Expression"] for query in asked if query["ReturnData"]] == [harm(m[0], share) for m in MEASURES]
+    assert [query["Id"] for query in asked if query["ReturnData"]] == list(MEASURES)
+    names = [query["Id"] for query in asked]
+    assert len(names) == len(set(names))
+    stats = [query["MetricStat"]["Metric"] for query in asked if "MetricStat" in query]
+    assert {metric["MetricName"] for metric in stats} == {"AnswersShown", "AnswersClicked", "AnswersBought"}
+    assert {tuple(each["Name"] for each in metric["Dimensions"]) for metric in stats} == {("Fleet", "PlannedIn")}
+
+
+@pytest.mark.parametrize("name", ["dev", "dev-cpu", "prime-day", "prime-day-small"])
+def test_the_queries_stay_within_what_aws_takes(name: str) -> None:
+    settings = FleetSettings.from_yaml(FLEETS / f"{name}.yaml")
+    waves = waves_of(settings)
+    every = [queries(settings.name, *arms_of(cell, waves), settings.cells) for cell in settings.cell_names]
+    assert all(len(asked) <= 500 for asked in every), "metrics of one GetMetricData"
+    assert all(len(query.get("Expression", "")) <= 2048 for asked in every for query in asked)
+    assert len(json.dumps(every)) < 128 * 1024, "half of what the input of an execution may have"
+
+
+@pytest.mark.parametrize(("effect", "shown", "least", "most"), [(0.95, 30_000, 0.8, 1.0), (1.0, 100_000, 0.0, 0.01)])
+def test_a_loss_of_5_percent_stops_a_release_that_chance_alone_does_not(
+    effect: float, shown: int, least: float, most: float
+) -> None:
+    """A hundred looks at one cell of four, a thousand times, by the intervals that the metric math equals."""
+    rng, looks = np.random.default_rng(35), 100
+    new = rng.binomial(shown // looks, 0.3 * effect, (1000, looks)).cumsum(1)
+    before = rng.binomial(3 * shown // looks, 0.3, (1000, looks)).cumsum(1)
+    plans = np.arange(1, looks + 1) * (shown // looks)
+    arms = Arm(3 * plans, before, before), Arm(plans, new, new)
+    stopped = (lift(*arms, planned=PLANNED, alpha=ALPHA / len(MEASURES) / 3).verdict < 0).any(1).mean()
+    assert least <= stopped <= most

@@ -10,8 +10,8 @@ from infra.fleet.alarms import cell_alarms
 from infra.fleet.cost import Prices, bill
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.shared_cache import BYTES_AN_ENTRY, KEPT_SECONDS, SharedCache
-from service.engines.meaning import QuestionMeaning
-from service.planner.plan_cache import CachedPlanText
+from service.engines.protocol import QuestionMeaning
+from service.planner.caching import CachedPlanText
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.redis_plan_cache import _PREFIX, RedisPlanCache

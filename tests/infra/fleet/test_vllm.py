@@ -10,7 +10,6 @@ import yaml
 from infra.fleet.__main__ import main
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings
 from infra.fleet.vllm import MODEL_DIR, gateway, script, servers
-from service.settings import Settings
 from tests.infra.fleet.fleets import dev_with
 
 TREE = [[0], [0, 0]]
@@ -26,16 +25,6 @@ def fleet_with(changes: dict[str, Any]) -> FleetSettings:
 def options(arguments: list[str]) -> dict[str, str]:
     """`vllm serve`'s options that take a value."""
     return {name: value for name, value in zip(arguments[4::2], arguments[5::2], strict=True)}
-
-
-def test_no_server_takes_a_port_of_the_host_s_own_programs() -> None:
-    """neuron-monitor's exporter has 8000, Triton 8001, and the gateway 8080."""
-    changes = {"groups": [{"instance_type": "inf2.48xlarge", "minimum": 3, "maximum": 6}]}
-    unit = (Path(__file__).parents[3] / "ami/systemd/peakplan-neuron-monitor.service").read_text(encoding="utf-8")
-    fleet = fleet_with(changes)
-    taken = {server.port for server in servers(fleet, fleet.groups[0])}
-    assert len(taken) == 24
-    assert not taken & {int(unit.partition("--port ")[2].partition("'")[0]), 8001, Settings().port}
 
 
 @pytest.mark.parametrize("name", ["dev", "prime-day"])
@@ -65,12 +54,6 @@ def test_a_large_instance_has_a_server_a_replica() -> None:
     assert environment["PEAKPLAN_OPENAI_URL"].count("http://") == 6 == int(environment["PEAKPLAN_REPLICAS"])
 
 
-def test_one_core_a_replica_is_named_alone() -> None:
-    fleet = fleet_with({})
-    visible = [server.environment["NEURON_RT_VISIBLE_CORES"] for server in servers(fleet, fleet.groups[0])]
-    assert visible == ["0", "1"]
-
-
 def test_a_draft_becomes_eagle_speculation_and_is_reported() -> None:
     fleet = fleet_with({"model.draft": DRAFT})
     server, _ = servers(fleet, fleet.groups[0])
@@ -82,11 +65,6 @@ def test_a_draft_becomes_eagle_speculation_and_is_reported() -> None:
         "max_model_len": fleet.model.sequence_length,
     }
     assert gateway(fleet, fleet.groups[0])["PEAKPLAN_STRATEGY"] == "draft"
-
-
-def test_without_a_draft_the_gateway_says_autoregressive() -> None:
-    fleet = fleet_with({})
-    assert gateway(fleet, fleet.groups[0])["PEAKPLAN_STRATEGY"] == "autoregressive"
 
 
 def test_a_batch_takes_as_many_blocks_and_connections() -> None:

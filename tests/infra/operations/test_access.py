@@ -1,14 +1,16 @@
-"""Callers whom the fleet file names are let in by one command: their endpoints accepted, their VPCs authorised."""
+"""Callers whom the fleet file names are let in by one command; what was changed by hand is told."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 
+from infra.operations import drift
 from infra.operations.access import NothingToJoinError, admit, authorise, zones
+from infra.operations.drift import Drifted, DriftError, detect
 from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.moto_server import stubbed
 
 SERVICE, CALLER, STRANGER = "vpce-svc-0123456789abcdef0", "111122223333", "999999999999"
 WAITING = [
@@ -21,16 +23,9 @@ class Account:
     """Clients whose answers botocore checks for their shape: moto knows no connections of endpoints."""
 
     def __init__(self) -> None:
-        self._clients = {
-            name: boto3.client(name, region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
-            for name in ("ec2", "cloudformation", "sts")
-        }
-        self.stubs = {name: Stubber(client) for name, client in self._clients.items()}
-        for stub in self.stubs.values():
-            stub.activate()
-
-    def client(self, name: str) -> Any:
-        return self._clients[name]
+        made = {name: stubbed(name) for name in ("ec2", "cloudformation", "sts", "route53")}
+        self.client = {name: client for name, (client, _) in made.items()}.__getitem__
+        self.stubs = {name: stub for name, (_, stub) in made.items()}
 
     def has_a_cell(self) -> None:
         stack = {
@@ -123,10 +118,10 @@ def test_a_cell_that_is_not_there_is_named(account: Account) -> None:
         list(admit(dev_fleet(NAMED), account.client))
 
 
-def test_the_zone_s_owner_authorises_and_the_vpc_s_owner_associates() -> None:
+def test_the_zone_s_owner_authorises_and_the_vpc_s_owner_associates(account: Account) -> None:
     other = {"vpc_id": "vpc-0123456b", "region": "us-east-1", "account": "111122223333"}
     settings = dev_fleet({"access": {"caller_vpcs": [other, {"vpc_id": "vpc-0123456a", "region": "us-east-1"}]}})
-    client = boto3.client("route53", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+    client, stub = account.client("route53"), account.stubs["route53"]
     zone = {
         "Id": "/hostedzone/Z1",
         "Name": "planner.internal.",
@@ -135,18 +130,95 @@ def test_the_zone_s_owner_authorises_and_the_vpc_s_owner_associates() -> None:
     }
     page = {"HostedZones": [zone], "IsTruncated": False, "MaxItems": "100"}
     vpc = {"VPCRegion": "us-east-1", "VPCId": "vpc-0123456b"}
-    with Stubber(client) as stub:
-        stub.add_response("list_hosted_zones_by_name", page, {"DNSName": "planner.internal."})
-        stub.add_response(
-            "create_vpc_association_authorization",
-            {"HostedZoneId": "Z1", "VPC": vpc},
-            {"HostedZoneId": "Z1", "VPC": vpc},
-        )
-        (command,) = authorise(settings, client)
-        stub.assert_no_pending_responses()
+    stub.add_response("list_hosted_zones_by_name", page, {"DNSName": "planner.internal."})
+    told = {"HostedZoneId": "Z1", "VPC": vpc}
+    stub.add_response("create_vpc_association_authorization", told, told)
+    (command,) = authorise(settings, client)
     assert command.startswith("aws route53 associate-vpc-with-hosted-zone --hosted-zone-id Z1")
     assert "as account 111122223333" in command
-    with Stubber(client) as stub:
-        stub.add_response("list_hosted_zones_by_name", page | {"HostedZones": []}, {"DNSName": "planner.internal."})
-        with pytest.raises(NothingToJoinError, match="make deploy makes it"):
-            authorise(settings, client)
+    stub.add_response("list_hosted_zones_by_name", page | {"HostedZones": []}, {"DNSName": "planner.internal."})
+    with pytest.raises(NothingToJoinError, match="make deploy makes it"):
+        authorise(settings, client)
+
+
+STACK, ASKED = "peakplan-dev-cell-1", "b78ac9b0-dec1-11e7-a451-503a3example"
+STACK_ID = f"arn:aws:cloudformation:us-east-1:123456789012:stack/{STACK}/1"
+
+
+def difference(path: str) -> dict[str, str]:
+    return {"PropertyPath": path, "ExpectedValue": "1", "ActualValue": "2", "DifferenceType": "NOT_EQUAL"}
+
+
+def drifted(name: str, kind: str, status: str, *paths: str) -> dict[str, Any]:
+    return {
+        "StackId": STACK_ID,
+        "LogicalResourceId": name,
+        "PhysicalResourceId": f"its-{name}",
+        "ResourceType": kind,
+        "StackResourceDriftStatus": status,
+        "PropertyDifferences": [difference(path) for path in paths],
+        "Timestamp": "2026-11-23T00:00:00Z",
+    }
+
+
+class CloudFormation:
+    """The client, with the shapes of its own description: moto cannot detect drift."""
+
+    def __init__(self) -> None:
+        self.client, self.stub = stubbed("cloudformation")
+        self.stub.add_response("detect_stack_drift", {"StackDriftDetectionId": ASKED}, {"StackName": STACK})
+
+    def says(self, status: str, **more: str) -> None:
+        answer = {"StackId": STACK_ID, "StackDriftDetectionId": ASKED, "DetectionStatus": status, **more}
+        answer["Timestamp"] = "2026-11-23T00:00:00Z"
+        self.stub.add_response("describe_stack_drift_detection_status", answer, {"StackDriftDetectionId": ASKED})
+
+    def found(self, *drifts: dict[str, Any]) -> None:
+        asked = {"StackName": STACK, "StackResourceDriftStatusFilters": ["MODIFIED", "DELETED"]}
+        self.stub.add_response("describe_stack_resource_drifts", {"StackResourceDrifts": list(drifts)}, asked)
+
+
+@pytest.fixture
+def changed() -> Iterator[CloudFormation]:
+    made = CloudFormation()
+    yield made
+    made.stub.assert_no_pending_responses()
+
+
+def test_changes_by_hand_are_told_with_both_values(changed: CloudFormation) -> None:
+    changed.says("DETECTION_IN_PROGRESS")
+    changed.says("DETECTION_COMPLETE", StackDriftStatus="DRIFTED")
+    changed.found(
+        drifted("Alb", "AWS::ElasticLoadBalancingV2::LoadBalancer", "MODIFIED", "/LoadBalancerAttributes/0/Value"),
+        drifted("Topic", "AWS::SNS::Topic", "DELETED"),
+    )
+    said = [str(each) for each in detect(STACK, changed.client, sleep=lambda _: None)]
+    assert said == [
+        f"{STACK}: Alb (its-Alb)\n  /LoadBalancerAttributes/0/Value: 1 in the template, 2 in the account",
+        f"{STACK}: Topic (its-Topic) was deleted",
+    ]
+
+
+def test_what_scaling_and_the_moves_of_cells_change_is_no_drift(changed: CloudFormation) -> None:
+    changed.says("DETECTION_COMPLETE", StackDriftStatus="DRIFTED")
+    group = drifted("Group", "AWS::AutoScaling::AutoScalingGroup", "MODIFIED", "/MinSize", "/MaxSize")
+    changed.found(group, drifted("Record", "AWS::Route53::RecordSet", "MODIFIED", "/Weight"))
+    (only,) = detect(STACK, changed.client)
+    assert only.changes == ("/MaxSize: 1 in the template, 2 in the account",)
+
+
+@pytest.mark.parametrize("changes", [(), ("/X: 1 in the template, 2 in the account",)])
+def test_programs_get_what_drifted_as_json(
+    changes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Drifted("peakplan-dev-edge", "Topic (t)", changes)
+    monkeypatch.setattr(drift, "detect", lambda stack, _: [found] if stack.endswith("edge") else [])
+    assert drift.main(["dev", "--json"]) == 1
+    told = {"stack": found.stack, "resource": found.resource, "changes": list(changes)}
+    assert json.loads(capsys.readouterr().out) == {"fleet": "dev", "drifted": [told]}
+
+
+def test_a_stack_that_cannot_be_compared_is_an_error(changed: CloudFormation) -> None:
+    changed.says("DETECTION_FAILED", DetectionStatusReason="the stack is in UPDATE_IN_PROGRESS")
+    with pytest.raises(DriftError, match="UPDATE_IN_PROGRESS"):
+        list(detect(STACK, changed.client))

@@ -30,46 +30,25 @@ def zone(moto_server: MotoServer) -> Iterator[str]:
     """The fleet's zone as the Edge stack makes it, and another of the same domain that is not the fleet's."""
     route53 = moto_server.client("route53")
     vpc = moto_server.client("ec2").create_vpc(CidrBlock="10.90.0.0/24")["Vpc"]["VpcId"]
-    made: list[str] = []
-    for comment in ("Peakplan dev", "somebody else's"):
-        answer = route53.create_hosted_zone(
+    made = [
+        route53.create_hosted_zone(
             Name=DOMAIN,
-            CallerReference=comment + str(len(made)),
+            CallerReference=comment,
             HostedZoneConfig={"Comment": comment, "PrivateZone": True},
             VPC={"VPCRegion": "us-east-1", "VPCId": vpc},
-        )
-        made.append(answer["HostedZone"]["Id"])
-    changes = [
-        {
-            "Action": "CREATE",
-            "ResourceRecordSet": {
-                "Name": name,
-                "Type": "A",
-                "SetIdentifier": cell,
-                "Weight": weight,
-                "AliasTarget": {
-                    "DNSName": f"{cell}.elb.amazonaws.com",
-                    "HostedZoneId": "Z35SXDOTRQ7X7K",
-                    "EvaluateTargetHealth": True,
-                },
-            },
-        }
-        for name in NAMES
-        for cell, weight in (("cell-1", 3), ("cell-2", 2), ("cell-3", 1))
-        if not (name.startswith("assistant") and cell == "cell-3")
+        )["HostedZone"]["Id"]
+        for comment in ("Peakplan dev", "somebody else's")
     ]
-    route53.change_resource_record_sets(HostedZoneId=made[0], ChangeBatch={"Changes": changes})
+    for name in NAMES:
+        for cell, weight in (("cell-1", 3), ("cell-2", 2), ("cell-3", 1)):
+            balancer = {"DNSName": f"{cell}.elb.amazonaws.com", "HostedZoneId": "Z35SXDOTRQ7X7K"}
+            record: dict[str, Any] = {"Name": name, "Type": "A", "SetIdentifier": cell, "Weight": weight}
+            record["AliasTarget"] = balancer | {"EvaluateTargetHealth": True}
+            if not (name.startswith("assistant") and cell == "cell-3"):
+                change = {"Changes": [{"Action": "CREATE", "ResourceRecordSet": record}]}
+                route53.change_resource_record_sets(HostedZoneId=made[0], ChangeBatch=change)
     yield made[0]
-    for change in changes:
-        change["Action"] = "DELETE"
-    for page in route53.get_paginator("list_resource_record_sets").paginate(HostedZoneId=made[0]):
-        left = [record for record in page["ResourceRecordSets"] if "Weight" in record]
-        route53.change_resource_record_sets(
-            HostedZoneId=made[0],
-            ChangeBatch={"Changes": [{"Action": "DELETE", "ResourceRecordSet": record} for record in left]},
-        )
-    for each in made:
-        route53.delete_hosted_zone(Id=each)
+    moto_server.empty()
 
 
 @pytest.fixture
@@ -125,44 +104,24 @@ def test_what_does_not_exist_is_named(fleet_cells: Cells, moto_server: MotoServe
 
 
 @pytest.fixture
-def listener(moto_server: MotoServer) -> Iterator[str]:
+def listener(moto_server: MotoServer) -> str:
     """The balancer of cell-2 in a stack as the fleet names it."""
     ec2, stacks = moto_server.client("ec2"), moto_server.client("cloudformation")
-    vpc = ec2.create_vpc(CidrBlock="10.91.0.0/16")["Vpc"]["VpcId"]
-    subnets = [
-        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.91.{number}.0/24", AvailabilityZone=f"us-east-1{zone}")["Subnet"][
-            "SubnetId"
-        ]
-        for number, zone in enumerate("ab")
-    ]
+    subnets = [each["SubnetId"] for each in ec2.describe_subnets()["Subnets"][:2]]
     certificate = moto_server.client("acm").request_certificate(DomainName=f"plan.{DOMAIN}")["CertificateArn"]
-    template = {
-        "Resources": {
-            "Targets": {
-                "Type": "AWS::ElasticLoadBalancingV2::TargetGroup",
-                "Properties": {"Protocol": "HTTP", "Port": 8080, "VpcId": vpc},
-            },
-            "Balancer": {
-                "Type": "AWS::ElasticLoadBalancingV2::LoadBalancer",
-                "Properties": {"Subnets": subnets, "Scheme": "internal"},
-            },
-            "Listener": {
-                "Type": "AWS::ElasticLoadBalancingV2::Listener",
-                "Properties": {
-                    "LoadBalancerArn": {"Ref": "Balancer"},
-                    "Port": 443,
-                    "Protocol": "HTTPS",
-                    "Certificates": [{"CertificateArn": certificate}],
-                    "DefaultActions": [{"Type": "forward", "TargetGroupArn": {"Ref": "Targets"}}],
-                },
-            },
-        }
+    targets = {"Protocol": "HTTP", "Port": 8080, "VpcId": ec2.describe_vpcs()["Vpcs"][0]["VpcId"]}
+    listens: dict[str, Any] = {"LoadBalancerArn": {"Ref": "LoadBalancer"}, "Port": 443, "Protocol": "HTTPS"}
+    listens["Certificates"] = [{"CertificateArn": certificate}]
+    listens["DefaultActions"] = [{"Type": "forward", "TargetGroupArn": {"Ref": "TargetGroup"}}]
+    made = {"TargetGroup": targets, "LoadBalancer": {"Subnets": subnets, "Scheme": "internal"}, "Listener": listens}
+    resources = {
+        kind: {"Type": f"AWS::ElasticLoadBalancingV2::{kind}", "Properties": properties}
+        for kind, properties in made.items()
     }
-    stacks.create_stack(StackName="peakplan-dev-cell-2", TemplateBody=json.dumps(template))
-    resources = stacks.list_stack_resources(StackName="peakplan-dev-cell-2")["StackResourceSummaries"]
-    (arn,) = [each["PhysicalResourceId"] for each in resources if each["LogicalResourceId"] == "Listener"]
-    yield arn
-    stacks.delete_stack(StackName="peakplan-dev-cell-2")
+    stacks.create_stack(StackName="peakplan-dev-cell-2", TemplateBody=json.dumps({"Resources": resources}))
+    found = stacks.list_stack_resources(StackName="peakplan-dev-cell-2")["StackResourceSummaries"]
+    (arn,) = [each["PhysicalResourceId"] for each in found if each["LogicalResourceId"] == "Listener"]
+    return str(arn)
 
 
 def test_a_cell_that_refuses_answers_503_until_it_is_back(

@@ -21,25 +21,19 @@ import pytest
 from infra.fleet.alarm_kinds import MetricAlarm
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.release_arms import arms_of, queries
-from infra.fleet.rollout_arms import WORSE
-from infra.fleet.rollout_machine import HARM
-from infra.operations.deploying import shoppers_lose
+from infra.fleet.rollout_machine import HARM, WORSE
 from infra.operations.handover import waves_of
 from rehearsal.shoppers.behaviour import Effects, visit
 from service.api.request_ids import RequestIds
 from service.events.journal import Journal
-from service.events.keeper import EventKeeper
+from service.events.keeper import EventKeeper, Sessions
 from service.events.model import Event
-from service.events.sessions import Sessions
-from service.telemetry.emf import EmfCollector
-from service.telemetry.metrics import Metrics, Reading
+from service.telemetry.metrics import EmfCollector, Metrics, Reading
 from service.telemetry.names import namespace
 from tests.infra.fleet.test_alarms import value_of
 from tests.infra.operations.rollout_account import BEFORE, CELLS, NEXT, Account, everywhere
-from tests.infra.operations.test_rollout_machine import Rollouts, rollouts
 from tests.processes import PATIENCE, eventually
 
-__all__ = ["rollouts"]
 SHOPPERS = 40_000  # of each cell, in the hour that the alarm looks at
 RIGHT = [True, False, False]
 _WRITTEN_TOGETHER = 1000  # shoppers
@@ -140,17 +134,16 @@ def _published(account: Account, fleet: Fleet) -> None:
 @pytest.mark.slow  # 160,000 shoppers, once for each of the two tests
 @pytest.mark.parametrize("planted", [0.95, 1.0])
 def test_a_planted_harm_of_5_percent_is_stopped_in_the_first_wave_and_goes_back(
-    rollouts: Rollouts, kept: Path, planted: float
+    account: Account, kept: Path, planted: float
 ) -> None:
-    account: Account = rollouts.account
-    rollouts.ended(rollouts.hand_over(BEFORE))
+    account.ended(account.hand_over(BEFORE))
     fleet, found = shopped(kept, planted), Counter[str]()
     for cell in CELLS:
         fired = fleet.alarm("shoppers-click-less", cell, account.settings)
         found[cell] += fired
-        if fired:  # the emulator does not look at an alarm's state where it is named
+        if fired:
             account.alarm(cell, "ALARM", "shoppers-click-less")
-    ended = rollouts.ended(rollouts.hand_over(NEXT))
+    ended = account.ended(account.hand_over(NEXT))
     if planted == 1.0:
         assert not any(found.values()), "chance alone fires nothing"
         assert (ended["status"], account.running()) == ("SUCCEEDED", everywhere(NEXT))
@@ -166,27 +159,28 @@ def test_a_planted_harm_of_5_percent_is_stopped_in_the_first_wave_and_goes_back(
 @pytest.mark.slow  # as above
 @pytest.mark.parametrize("planted", [0.95, 1.0])
 def test_releases_beside_each_other_tell_that_harm_without_any_alarm(
-    rollouts: Rollouts, kept: Path, planted: float
+    account: Account, kept: Path, planted: float
 ) -> None:
     """CloudWatch adds up what the cells with each release published since the first one bakes, and compares."""
-    account: Account = rollouts.account
     events = account.settings.shopper_events.model_copy(update={"enabled": True})
     account.settings = account.settings.model_copy(update={"shopper_events": events})
-    rollouts.ended(rollouts.hand_over(BEFORE))
-    fleet, cloudwatch, began = shopped(kept, planted), account.client("cloudwatch"), datetime.now(UTC)
+    account.ended(account.hand_over(BEFORE))
+    fleet, cloudwatch, before = shopped(kept, planted), account.client("cloudwatch"), datetime.now(UTC)
     if planted == 1.0:
         _published(account, fleet)
         time.sleep(1)  # the emulator reads whole seconds
         for cell in CELLS:
             asked = queries(account.settings.name, *arms_of(cell, waves_of(account.settings)), len(CELLS))
-            assert not shoppers_lose(cloudwatch, asked, began - timedelta(seconds=1)), "chance alone tells nothing"
+            began = {"StartTime": before - timedelta(seconds=1), "EndTime": datetime.now(UTC)}
+            read = cloudwatch.get_metric_data(MetricDataQueries=asked, **began)["MetricDataResults"]
+            assert not any(value for each in read for value in each["Values"]), "chance alone tells nothing"
         return
-    execution = rollouts.hand_over(NEXT, minutes=1e6)  # it bakes until it sees harm
+    execution = account.hand_over(NEXT, bakes=True)  # it bakes until it sees harm
     eventually(lambda: account.running()["cell-1"] == NEXT, "the canary was not changed")
     eventually(lambda: _bakes(account, execution), "the canary does not bake")
-    assert rollouts.described(execution)["status"] == "RUNNING", "without shoppers there is no harm"
+    assert account.described(execution)["status"] == "RUNNING", "without shoppers there is no harm"
     _published(account, fleet)
-    ended = rollouts.ended(execution)
+    ended = account.ended(execution)
     assert (ended["status"], ended["error"]) == ("FAILED", HARM)
     assert WORSE in ended["cause"]
     assert "every cell is back" in ended["cause"]

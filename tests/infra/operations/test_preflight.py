@@ -1,30 +1,194 @@
-"""An account that cannot run the fleet is told so, with what to ask for; one that can is let through.
+"""The preflight reports what an account lacks to run the fleet, and passes an account that lacks nothing.
 
 Against moto, and for Service Quotas, of which moto knows little, against answers that botocore checks for their shape.
 """
 
 import json
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 
+from infra.fleet.calendar import reserved
+from infra.fleet.images import release_tags
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.operations import preflight
-from infra.operations.preflight import Verdict
+from infra.operations.preflight import Verdict, holdings, inspect
+from infra.operations.quotas import needs
 from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.moto_server import MotoServer
-from tests.infra.operations.preflight_account import GRANTED, Account, certified, named
+from tests.infra.moto_server import MotoServer, stubbed
+
+# Names, codes and what a new account has, as Service Quotas lists them.
+DEFAULTS = {
+    "ec2": {
+        "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances": ("L-1216C47A", 5),
+        "Running On-Demand Inf instances": ("L-1945791B", 8),
+        "Running On-Demand Trn instances": ("L-2C3B7624", 8),
+    },
+    "ebs": {"Storage for General Purpose SSD (gp3) volumes, in TiB": ("L-7A658B76", 50)},
+    "elasticloadbalancing": {
+        "Application Load Balancers per Region": ("L-53DA6B97", 50),
+        "Targets per Application Load Balancer": ("L-7E6692B2", 1000),
+        "Network Load Balancers per Region": ("L-69A177A2", 50),
+        # The first of these is not the one that limits a region.
+        "Reserved Application Load Balancer Capacity Units (LCUs) per Application Load Balancer": ("L-0BB7B635", 15000),
+        "Reserved Application Load Balancer Capacity Units (LCU) per Region": ("L-8A66D0E6", 0),
+    },
+    "elasticache": {"Nodes per Region": ("L-DFE45DF3", 300)},
+    "vpc": {
+        "VPCs per Region": ("L-F678F1CE", 5),
+        "Network interfaces per Region": ("L-DF5E4CA3", 5000),
+        "Interface VPC endpoints per VPC": ("L-29B6F2EB", 50),
+        "Inbound or outbound rules per security group": ("L-0EA8095F", 60),
+    },
+}
+
+
+def quotas(settings: FleetSettings, granted: dict[str, float] | None = None) -> Any:
+    """A Service Quotas client that lists the defaults, and what was `granted` (by name) before them."""
+    client, stub = stubbed("service-quotas")
+    for service in dict.fromkeys(need.service for need in needs(settings) if need.code):
+        listed = {name: (code, value) for name, (code, value) in DEFAULTS[service].items()}
+        for operation, values in (("list_service_quotas", granted or {}), ("list_aws_default_service_quotas", None)):
+            found = [
+                {"ServiceCode": service, "QuotaCode": code, "QuotaName": name, "Value": float(value)}
+                for name, (code, default) in listed.items()
+                for value in [default if values is None else values.get(name, default)]
+            ]
+            stub.add_response(operation, {"Quotas": found}, {"ServiceCode": service})
+    return client
+
+
+class Account:
+    """A region of moto with what the guide asks for, or without some of it."""
+
+    def __init__(self, server: MotoServer, settings: FleetSettings, granted: dict[str, float] | None = None) -> None:
+        self.server, self.settings = server, settings
+        self._quotas = quotas(settings, granted)
+        self.root_gib = 50
+        self.offered: set[str] = set(settings.availability_zones)
+
+    def client(self, name: str) -> Any:
+        if name == "service-quotas":
+            return self._quotas
+        return Offering(self) if name == "ec2" else self.server.client(name)
+
+    def put(self, name: str, value: str) -> None:
+        self.server.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+
+    def prepare(self) -> None:
+        """Everything that a deploy needs beside quotas."""
+        settings, machine = self.settings, self.settings.machine_image
+        self.put("/cdk-bootstrap/hnb659fds/version", "25")
+        self.put(machine.base_parameter, "ami-12c6146b")
+        self.put(machine.parameter, self.image())
+        certificate = self.server.client("acm").request_certificate(
+            DomainName=f"plan.{settings.network.domain}", SubjectAlternativeNames=[f"*.plan.{settings.network.domain}"]
+        )["CertificateArn"]
+        self.server.client("acm").describe_certificate(CertificateArn=certificate)
+        self.put(settings.load_balancer.certificate_parameter, certificate)
+        if settings.load_balancer.authentication.trust_bundle:
+            bucket, key, _ = settings.load_balancer.authentication.trusted("123456789012")
+            self.server.client("s3").create_bucket(Bucket=bucket)
+            self.server.client("s3").put_object(Bucket=bucket, Key=key, Body=b"PEM")
+
+    def image(self) -> str:
+        ec2 = self.server.client("ec2")
+        made: str = ec2.register_image(Name=f"{self.settings.name}-image", RootDeviceName="/dev/sda1")["ImageId"]
+        tags = release_tags(self.settings, {"service": "a" * 64, "model": "b" * 64, "host": "c" * 64}, "0123abcd")
+        ec2.create_tags(Resources=[made], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+        return made
+
+    def found(self, verdict: Verdict) -> list[str]:
+        return [str(finding) for finding in inspect(self.settings, self.client) if finding.verdict is verdict]
+
+
+class Offering:
+    """moto's EC2, except for the zones that offer an instance type and an image's root size."""
+
+    def __init__(self, account: Account) -> None:
+        self._account, self._ec2 = account, account.server.client("ec2")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ec2, name)
+
+    def describe_images(self, **asked: Any) -> Any:
+        found = self._ec2.describe_images(**asked)
+        for image in found["Images"]:
+            root = {"DeviceName": image["RootDeviceName"], "Ebs": {"VolumeSize": self._account.root_gib}}
+            image["BlockDeviceMappings"] = [root]
+        return found
+
+    def get_paginator(self, name: str) -> "Offering":
+        assert name == "describe_instance_type_offerings"
+        return self
+
+    def paginate(self, *, LocationType: str, Filters: list[Any]) -> Iterator[dict[str, Any]]:  # noqa: N803  # boto3's
+        assert LocationType == "availability-zone"
+        kind = Filters[0]["Values"][0]
+        yield {"InstanceTypeOfferings": [{"InstanceType": kind, "Location": zone} for zone in self._account.offered]}
+
+
+def named(fleet: FleetSettings, name: str) -> FleetSettings:
+    """The fleet with parameters of its own in the one account."""
+    machine = fleet.machine_image.model_copy(
+        update={"parameter": f"/imagebuilder/{name}", "base_parameter": f"/{name}/base"}
+    )
+    balancer = fleet.load_balancer.model_copy(update={"certificate_parameter": f"/{name}/certificate"})
+    return fleet.model_copy(update={"name": name, "machine_image": machine, "load_balancer": balancer})
+
+
+def ready(
+    server: MotoServer,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: FleetSettings,
+    granted: dict[str, float] | None,
+    **certificate: Any,
+) -> Account:
+    """An account with everything that a deploy needs, from which a test removes something."""
+    account = Account(server, settings, granted)
+    account.prepare()
+    certified(account, monkeypatch, **certificate)
+    return account
+
+
+# What prime-day asks of an account, granted.
+GRANTED = {
+    "Running On-Demand Inf instances": 5000.0,
+    "Running On-Demand Trn instances": 2500.0,
+    "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances": 4000.0,
+    "Storage for General Purpose SSD (gp3) volumes, in TiB": 200.0,
+}
+
+
+def certified(account: Account, monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
+    """The account's certificate as ACM would describe it once it was imported."""
+    domain = account.settings.network.domain
+    imported = {
+        "DomainName": f"plan.{domain}",
+        "SubjectAlternativeNames": [f"plan.{domain}", f"*.plan.{domain}"],
+        "Status": "ISSUED",
+        "NotAfter": datetime.now(UTC) + timedelta(days=300),
+    }
+    given = account.client
+
+    def client(name: str) -> Any:
+        if name != "acm":
+            return given(name)
+        real = given(name)
+        real.describe_certificate = lambda **_: {"Certificate": imported | found}
+        return real
+
+    monkeypatch.setattr(account, "client", client)
+
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 
 
 def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = Account(moto_server, named(PRIME_DAY, "prime-lacks"))
-    account.prepare()
-    certified(account, monkeypatch)
+    account = ready(moto_server, monkeypatch, named(PRIME_DAY, "prime-lacks"), None)
     lacking = account.found(Verdict.LACKS)
     assert len(lacking) == 4, lacking
     inf, trn, standard, disks = lacking
@@ -37,9 +201,7 @@ def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monke
 
 
 def test_granted_quotas_let_prime_day_through(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = Account(moto_server, named(PRIME_DAY, "prime-granted"), GRANTED)
-    account.prepare()
-    certified(account, monkeypatch)
+    account = ready(moto_server, monkeypatch, named(PRIME_DAY, "prime-granted"), GRANTED)
     assert account.found(Verdict.LACKS) == []
 
 
@@ -48,9 +210,7 @@ def test_reserved_capacity_is_asked_for_where_a_fleet_reserves(
 ) -> None:
     fleet = named(PRIME_DAY, "prime-reserves")
     reserving = fleet.load_balancer.model_copy(update={"reserve_capacity": True})
-    account = Account(moto_server, fleet.model_copy(update={"load_balancer": reserving}), GRANTED)
-    account.prepare()
-    certified(account, monkeypatch)
+    account = ready(moto_server, monkeypatch, fleet.model_copy(update={"load_balancer": reserving}), GRANTED)
     (lacking,) = account.found(Verdict.LACKS)
     assert "Reserved Application Load Balancer Capacity Units (LCU) per Region" in lacking
     assert ", 0 granted" in lacking
@@ -67,9 +227,7 @@ def test_an_empty_account_is_told_everything_that_it_lacks(moto_server: MotoServ
 def test_a_zone_without_the_chip_is_named_with_those_that_have_it(
     moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account = Account(moto_server, named(dev_fleet(), "zones"), GRANTED)
-    account.prepare()
-    certified(account, monkeypatch)
+    account = ready(moto_server, monkeypatch, named(dev_fleet(), "zones"), GRANTED)
     account.offered = {"us-east-1a", "us-east-1b", "us-east-1f"}
     lacking = account.found(Verdict.LACKS)
     assert len(lacking) == 2
@@ -89,9 +247,7 @@ def test_a_zone_without_the_chip_is_named_with_those_that_have_it(
 def test_a_certificate_that_callers_would_refuse_is_found_before(
     moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch, certificate: dict[str, Any], words: str
 ) -> None:
-    account = Account(moto_server, named(dev_fleet(), "certificate"), GRANTED)
-    account.prepare()
-    certified(account, monkeypatch, **certificate)
+    account = ready(moto_server, monkeypatch, named(dev_fleet(), "certificate"), GRANTED, **certificate)
     (lacking,) = account.found(Verdict.LACKS)
     assert words in lacking
 
@@ -99,9 +255,7 @@ def test_a_certificate_that_callers_would_refuse_is_found_before(
 def test_an_image_that_hosts_could_not_boot_is_found_before(
     moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    account = Account(moto_server, named(dev_fleet(), "image"), GRANTED)
-    account.prepare()
-    certified(account, monkeypatch)
+    account = ready(moto_server, monkeypatch, named(dev_fleet(), "image"), GRANTED)
     account.root_gib = 150
     base, release = account.found(Verdict.LACKS)
     assert "base image ami-12c6146b has a root of 150 GiB, and hosts get 50" in base
@@ -114,16 +268,14 @@ def test_what_the_fleet_file_names_must_be_there(moto_server: MotoServer, monkey
         "callers.0.cidrs": ["10.0.0.0/12"],
         "load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem"},
     }
-    account = Account(moto_server, named(dev_fleet(changes), "names"), GRANTED)
-    account.prepare()
-    certified(account, monkeypatch)
+    account = ready(moto_server, monkeypatch, named(dev_fleet(changes), "names"), GRANTED)
     moto_server.client("s3").delete_object(Bucket="trust-123456789012", Key="authorities.pem")
     lacking = "\n".join(account.found(Verdict.LACKS))
     assert "s3://trust-123456789012/authorities.pem" in lacking
 
 
 def test_a_trust_bucket_of_somebody_else_is_refused(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S3's names are everybody's: whoever takes one first would say which clients are trusted."""
+    """Bucket names are global: another account that owns the bucket would decide which clients are trusted."""
     authentication = {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem"}
     settings = dev_fleet({"load_balancer.authentication": authentication})
     s3 = moto_server.client("s3")
@@ -180,29 +332,66 @@ def test_a_page_that_nobody_confirmed_is_found() -> None:
         {"SubscriptionArn": "arn:...", "TopicArn": topic.format("tickets"), "Endpoint": "desk@example.com"},
         {"SubscriptionArn": "PendingConfirmation", "TopicArn": topic.format("others"), "Endpoint": "who@example.com"},
     ]
-    client = boto3.client("sns", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
-    with Stubber(client) as stub:
-        stub.add_response("list_subscriptions", {"Subscriptions": said}, {})
-        (found,) = preflight._subscriptions(dev_fleet(), lambda _: client)
+    client, stub = stubbed("sns")
+    stub.add_response("list_subscriptions", {"Subscriptions": said}, {})
+    (found,) = preflight._subscriptions(dev_fleet(), lambda _: client)
     assert (found.verdict, found.what) == (Verdict.LACKS, "night@example.com has not confirmed its subscription")
 
 
 @pytest.mark.parametrize(("pays", "lacking"), [("999999999999", 1), ("123456789012", 0), (None, 0)])
 def test_a_member_account_is_told_that_it_cannot_watch_cost_by_tags(pays: str | None, lacking: int) -> None:
-    names = ("organizations", "sts")
-    clients = {
-        name: boto3.client(name, region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
-        for name in names
-    }
-    stubs = {name: Stubber(client) for name, client in clients.items()}
-    for stub in stubs.values():
-        stub.activate()
+    (organizations, asked_of), (sts, asked_who) = stubbed("organizations"), stubbed("sts")
+    clients = {"organizations": organizations, "sts": sts}
     if pays:
-        stubs["organizations"].add_response("describe_organization", {"Organization": {"MasterAccountId": pays}}, {})
+        asked_of.add_response("describe_organization", {"Organization": {"MasterAccountId": pays}}, {})
     else:
-        stubs["organizations"].add_client_error("describe_organization", "AWSOrganizationsNotInUseException")
+        asked_of.add_client_error("describe_organization", "AWSOrganizationsNotInUseException")
     me = {"Account": "123456789012", "UserId": "u", "Arn": "arn:aws:iam::123456789012:user/operator"}
-    stubs["sts"].add_response("get_caller_identity", me, {})
+    asked_who.add_response("get_caller_identity", me, {})
     asked = dev_fleet({"cost_anomalies": True})
     assert len(list(preflight._payer(asked, clients.__getitem__))) == lacking
     assert list(preflight._payer(dev_fleet(), clients.__getitem__)) == []
+
+
+def test_reservations_that_ec2_does_not_hold_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One zone's reservation did not grow for the event; another fleet's of the same type does not make up for it."""
+    event = next(iter(reserved(PRIME_DAY, PRIME_DAY.groups[0])))
+    other = next(iter(reserved(PRIME_DAY, PRIME_DAY.groups[1])))
+    counts = {"inf2.xlarge": event.instances, "trn1.2xlarge": other.instances}
+    held = {
+        f"cr-{kind}-{zone}": {
+            "State": "active", "InstanceType": kind, "AvailabilityZone": zone, "TotalInstanceCount": count,
+        }
+        for kind, count in counts.items()
+        for zone in PRIME_DAY.availability_zones
+    }  # fmt: skip
+    held["cr-inf2.xlarge-us-east-1d"]["TotalInstanceCount"] = 1
+
+    pages = {
+        "describe_stacks": [{"Stacks": [{"StackName": "peakplan-prime-day-cell-1"}]}],
+        "describe_capacity_reservations": [{"CapacityReservations": list(held.values())}],
+    }
+    asked: list[Any] = []
+
+    class Api:
+        def get_paginator(self, name: str) -> Any:
+            def paginate(**words: Any) -> Any:
+                asked.append(words)
+                return pages[name]
+
+            return SimpleNamespace(paginate=paginate)
+
+    clients = {"cloudformation": Api(), "ec2": Api()}
+    found = {(each.instance_type, each.zone): each for each in holdings(PRIME_DAY, clients.__getitem__, event.starts)}
+    assert len(found) == 6
+    lacking = [each for each in found.values() if each.held < each.wanted]
+    assert [(each.zone, each.held, each.wanted, each.event) for each in lacking] == [
+        ("us-east-1d", 1, event.instances, "prime-day-2027")
+    ]
+    assert {"Name": "tag:peakplan:fleet", "Values": ["prime-day"]} in asked[-1]["Filters"], "not another fleet's"
+    before = holdings(PRIME_DAY, clients.__getitem__, event.opens - timedelta(minutes=1))
+    assert list(before) == [], "nothing is reserved, and nothing paid for, outside events"
+    monkeypatch.setattr(preflight, "holdings", lambda *_: lacking)
+    (said,) = preflight._reservations(PRIME_DAY, clients.__getitem__)
+    assert said.verdict is Verdict.LACKS
+    assert f"us-east-1d: 1 of {event.instances} reserved while prime-day-2027 is open" in said.what

@@ -15,8 +15,8 @@ from infra.fleet.sizing import service_time
 from infra.operations.deployed_cell import DeployedCell
 from infra.operations.handover import waves_of
 from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.moto_clock import NOW, set_clock
 from tests.infra.moto_server import MotoServer
+from tests.infra.moto_timing import NOW, set_clock
 from tests.infra.synthesis import resources, templates
 
 BEFORE, NEXT, STACK = "ami-00000001", "ami-00000002", "cell"
@@ -82,19 +82,6 @@ def test_a_rollback_in_the_middle_of_a_refresh_takes_as_long_as_new_hosts_take_t
     assert (clock.time - begun).total_seconds() <= refresh_seconds(dev_fleet(), FAST) + 60
 
 
-def test_a_stack_that_rested_at_the_careful_speed_would_go_back_as_slowly_as_it_came(
-    moto_server: MotoServer, clock: Clock
-) -> None:
-    """The emulator's own: CloudFormation takes the policy from before the update."""
-    api = moto_server.client("cloudformation")
-    api.create_stack(StackName=STACK, TemplateBody=cell_as_it_ships(), Parameters=parameters(BEFORE, "careful"))
-    deployed_careful(api, NEXT)
-    clock.sleep(1800)
-    begun = clock.time
-    DeployedCell("cell-1", STACK, api, sleep=clock.sleep).return_to(BEFORE)
-    assert (clock.time - begun).total_seconds() >= refresh_seconds(dev_fleet(), careful(dev_fleet())) > 3600
-
-
 def test_a_deploy_that_is_through_leaves_the_stack_at_the_fast_speed(moto_server: MotoServer, clock: Clock) -> None:
     api = moto_server.client("cloudformation")
     api.create_stack(StackName=STACK, TemplateBody=cell_as_it_ships(), Parameters=parameters(BEFORE))
@@ -102,7 +89,9 @@ def test_a_deploy_that_is_through_leaves_the_stack_at_the_fast_speed(moto_server
     cell = DeployedCell("cell-1", STACK, api, sleep=clock.sleep)
     assert cell.settled() == "UPDATE_COMPLETE"
     through = clock.time
-    cell.rest()
+    resting = parameters(NEXT, "fast")  # as the state machine asks for it
+    api.update_stack(StackName=STACK, TemplateBody=cell_as_it_ships(), Parameters=resting)
+    assert cell.settled() == "UPDATE_COMPLETE"
     assert clock.time == through, "no instance is replaced for it"
     (stack,) = api.describe_stacks(StackName=STACK)["Stacks"]
     said = {each["ParameterKey"]: each["ParameterValue"] for each in stack["Parameters"]}
@@ -115,26 +104,6 @@ def test_a_release_is_everywhere_within_half_a_working_day() -> None:
     waves, each = len(waves_of(fleet)) - 1, refresh_seconds(fleet, careful(fleet))
     watched = 60 * (fleet.rollout.canary_bake_minutes + waves * fleet.rollout.bake_minutes)
     assert (waves + 1) * each + watched <= 4 * 3600
-
-
-def test_the_canary_s_first_step_is_small_and_no_step_is_larger_than_what_may_run_beside_the_group() -> None:
-    replacement = careful(dev_fleet())
-    assert replacement.checkpoints[0] <= 10
-    assert replacement.batches() == 3
-    assert (FAST.batches(), FAST.max_healthy_percent, FAST.lacking_percent) == (1, 180, 20), (
-        "and a way back without spares"
-    )
-
-
-def test_where_hosts_boot_slowly_fewer_have_a_release_while_it_is_watched() -> None:
-    slow = dev_fleet().model_copy(update={"boot_seconds": 1200})
-    assert careful(slow).checkpoints[1] < careful(dev_fleet()).checkpoints[1]
-
-
-def test_ten_seconds_of_harm_do_not_throw_hours_of_work_away() -> None:
-    fleet = dev_fleet()
-    for stop in stops(ScalingLaw.for_group(fleet, fleet.groups[0])):
-        assert stop.period_seconds * stop.breaching >= 180
 
 
 @pytest.mark.parametrize("name", ["prime-day", "prime-day-small"])

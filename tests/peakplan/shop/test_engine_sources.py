@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from peakplan.shop import engines
 from peakplan.shop.__main__ import main
 from tests.peakplan.shop.test_learn import catalogue, learn, rows_of, write_lines
 from tests.postgresql_server import postgresql
@@ -78,38 +77,6 @@ def test_a_table_of_postgresql_is_learnt_as_a_file_is(
     assert f"learn postgresql:///postgres --table {table} --output mine" in head
 
 
-def test_a_run_that_is_ended_goes_on_and_asks_for_no_row_twice(
-    tmp_path: Path, database: tuple[str, Any], of_file: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    address, connection = database
-    words = (address, "--table", "products", "--output", tmp_path / "mine")
-    monkeypatch.setattr(engines, "_BATCH", 50)
-    at = engines.Progress.at
-
-    def end(self: Any, done: int) -> None:
-        at(self, done)
-        if done == 100:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(engines.Progress, "at", end)
-    assert run(*words) == 130
-    assert "the same command goes on" in capsys.readouterr().err
-    assert not (tmp_path / "mine").exists()
-    rows = tmp_path / "mine.rows.jsonl"
-    rows.write_bytes(rows.read_bytes() + b'{"half a r')  # what a crash leaves
-
-    monkeypatch.setattr(engines.Progress, "at", at)
-    first = connection.execute("SELECT sku FROM products ORDER BY sku LIMIT 1").fetchone()[0]
-    try:
-        connection.execute("UPDATE products SET brand = 'Changed' WHERE sku = %s", [first])
-        assert run(*words) == 0
-    finally:
-        connection.execute("UPDATE products SET brand = 'Zorvex' WHERE sku = %s", [first])
-    assert_same(tmp_path / "mine", of_file)
-    assert "changed" not in {row["text"] for row in rows_of(tmp_path / "mine" / "lexicon.jsonl")}
-
-
 def test_what_is_read_is_kept_while_a_question_is_open(tmp_path: Path, database: tuple[str, Any]) -> None:
     address, connection = database
     connection.execute("CREATE TABLE untold AS SELECT sku AS a, title AS b, title || '!' AS c FROM products")
@@ -128,8 +95,8 @@ def test_what_is_read_is_kept_while_a_question_is_open(tmp_path: Path, database:
         ("postgresql://h/db", (), "name a table with --table"),
         ("opensearch+http://127.0.0.1:1", (), "name the index or collection"),
         ("typesense+http://127.0.0.1:1/p", (), "--key-file"),
-        ("elasticsearch+http://127.0.0.1:1/p", (), "the same command goes on"),
-        ("opensearch+http://127.0.0.1:1/p", (), "the same command goes on"),
+        ("elasticsearch+http://127.0.0.1:1/p", (), "try the same command again"),
+        ("opensearch+http://127.0.0.1:1/p", (), "try the same command again"),
         ("opensearch://h:x/p", (), "is no address"),
     ],
 )
@@ -195,7 +162,8 @@ def hits(first: int, size: int) -> list[dict[str, Any]]:
     return found[first : first + size]
 
 
-def test_opensearch_is_scrolled(tmp_path: Path, of_file: Path) -> None:
+@pytest.mark.parametrize("engine", ["opensearch", "elasticsearch"])
+def test_an_index_is_scrolled(tmp_path: Path, of_file: Path, engine: str) -> None:
     places = {"next": 0}
 
     def answer(method: str, path: str, _: Any) -> tuple[int, Any]:
@@ -211,46 +179,32 @@ def test_opensearch_is_scrolled(tmp_path: Path, of_file: Path) -> None:
         return 200, {"_scroll_id": "s", "_shards": shards, "hits": {"hits": found}}
 
     with server(answer) as host:
-        assert run(f"opensearch+http://{host}/things", "--output", tmp_path / "mine", "--map", "id=id") == 0
+        assert run(f"{engine}+http://{host}/things", "--output", tmp_path / "mine", "--map", "id=id") == 0
     assert_same(tmp_path / "mine", of_file)
 
 
-def test_elasticsearch_is_read_at_a_point_in_time_and_goes_on_there(
-    tmp_path: Path, of_file: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_index_that_breaks_off_is_told_and_read_anew(
+    tmp_path: Path, of_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked: list[Any] = []
-    broken = {"after": 100, "gone": -1}
-    monkeypatch.setattr(engines, "_BATCH", 50)
+    answers = {"left": 1}
 
-    def answer(method: str, path: str, body: Any) -> tuple[int, Any]:
-        if path.startswith("/things/_pit"):
-            return 200, {"id": "view"}
+    def answer(method: str, path: str, _: Any) -> tuple[int, Any]:
         if method == "DELETE":
-            return 200, {"succeeded": True, "num_freed": 1}
-        assert body["pit"]["id"] == "view"
-        after = body.get("search_after", [-1])[0] + 1
-        if after == broken["after"]:
+            return 200, {"succeeded": True}
+        if not answers["left"]:
             return 400, {"error": {"type": "x", "reason": "broken"}, "status": 400}
-        if after == broken["gone"]:
-            broken["gone"] = -1
-            return 404, {"error": {"type": "search_context_missing_exception", "reason": "gone"}, "status": 404}
-        asked.append(after)
-        return 200, {"pit_id": "view", "hits": {"hits": hits(after, body["size"])}}
+        answers["left"] -= 1
+        shards = {"total": 1, "successful": 1, "skipped": 0, "failed": 0}
+        found = hits(0, COUNT) if "/things/_search" in path else []
+        return 200, {"_scroll_id": "s", "_shards": shards, "hits": {"hits": found}}
 
     key = tmp_path / "key"
     key.write_text("abc\n")
     with server(answer) as host:
         words = (f"elasticsearch+http://{host}/things", "--output", tmp_path / "mine", "--key-file", key)
         assert run(*words) == 1
-        assert asked == [0, 50]
-        broken["after"] = -1
-        assert run(*words) == 0
-        assert asked == [0, 50, 100, 150, 200, 240]
-        assert_same(tmp_path / "mine", of_file)
-
-        broken["after"] = 100
-        assert run(*words) == 1
-        broken |= {"after": -1, "gone": 100}  # what the engine kept is gone: all is read anew
+        assert "try the same command again" in capsys.readouterr().err
+        answers["left"] = 2
         assert run(*words) == 0
     assert_same(tmp_path / "mine", of_file)
 

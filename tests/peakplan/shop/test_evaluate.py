@@ -44,7 +44,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def given(shop: tuple[Path, Path]) -> list[str]:
-    return ["--products", str(shop[0]), "--shop", str(shop[1]), "--rules-alone"]
+    return ["--products", str(shop[0]), "--shop", str(shop[1]), "--reader-alone"]
 
 
 def judged() -> dict[str, dict[str, int]]:
@@ -64,16 +64,16 @@ def test_plans_find_what_raw_words_do_not_and_the_page_shows_the_worst_first(tmp
     judgements.write_text("\n".join(["question\tproduct\tgrade", *lines]) + "\n", encoding="utf-8")
     done = evaluate(judgements, *given, "--output", tmp_path / "found")
     assert done.returncode == 0, done.stderr
-    assert "rules with the shop folder" in done.stdout
+    assert "reader with the shop folder" in done.stdout
 
     found = json.loads((tmp_path / "found" / "evaluation.json").read_text(encoding="utf-8"))
     ways = found["ways"]
-    assert list(ways) == ["raw words", "rules", "rules with the shop folder"]
-    assert ways["rules"]["nDCG@10"]["mean"] > ways["raw words"]["nDCG@10"]["mean"]
-    assert ways["rules with the shop folder"]["nDCG@10"]["mean"] == 1
+    assert list(ways) == ["raw words", "reader", "reader with the shop folder"]
+    assert ways["reader"]["nDCG@10"]["mean"] > ways["raw words"]["nDCG@10"]["mean"]
+    assert ways["reader with the shop folder"]["nDCG@10"]["mean"] == 1
     low, high = ways["raw words"]["nDCG@10"]["interval"]
     assert low <= ways["raw words"]["nDCG@10"]["mean"] <= high
-    scores = [each["scores"]["rules with the shop folder"]["nDCG@10"] for each in found["worst_first"]]
+    scores = [each["scores"]["reader with the shop folder"]["nDCG@10"] for each in found["worst_first"]]
     assert scores == sorted(scores)
     page = (tmp_path / "found" / "evaluation.html").read_text(encoding="utf-8")
     assert page.index("Worst questions first") < page.index("kettle under $40")
@@ -90,7 +90,7 @@ def test_qrels_take_their_words_from_another_file_and_measures_are_of_trec(tmp_p
     assert done.returncode == 0, done.stderr
 
     found = json.loads(done.stdout)
-    assert set(found["ways"]["rules"]) == {"RR@10"}
+    assert set(found["ways"]["reader"]) == {"RR@10"}
     assert {each["question"] for each in found["worst_first"]} == set(questions)
     wordless = evaluate(tmp_path / "qrels", *given)
     assert wordless.returncode == 1
@@ -116,7 +116,7 @@ def test_what_shoppers_chose_is_a_judgement(tmp_path: Path, given: list[str]) ->
 
     found = json.loads(done.stdout)
     assert found["questions"] == 1
-    assert 0 < found["ways"]["rules"]["nDCG@10"]["mean"] < 1  # the rake that was bought is found, the kettle is not
+    assert 0 < found["ways"]["reader"]["nDCG@10"]["mean"] < 1  # the rake that was bought is found, the kettle is not
     assert any("2 plans with outcomes are left out" in note for note in found["notes"])
 
 
@@ -148,7 +148,7 @@ def test_the_command_says_how_it_is_used() -> None:
 def test_a_damaged_folder_and_an_unknown_measure_are_told(tmp_path: Path, shop: tuple[Path, Path]) -> None:
     path = tmp_path / "judged.tsv"
     path.write_text("blue rake\tP1\n")
-    rest = ["--products", shop[0], "--rules-alone"]
+    rest = ["--products", shop[0], "--reader-alone"]
     done = evaluate(path, *rest, "--shop", tmp_path)
     assert done.returncode == 1
     assert "no whole shop folder" in done.stderr

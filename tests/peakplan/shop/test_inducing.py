@@ -32,7 +32,7 @@ def test_no_search_finds_less_than_raw_words_where_titles_tell_kinds(tmp_path: P
     source.write_text("".join(lines), encoding="utf-8")
     done = learn(Task(source, tmp_path / "shop", {}, quiet=True))
     found = evaluate(judgements, source, done.output, tmp_path, model_dir=SHIPPED_MODEL, with_model=False)
-    raw, learnt = (found.scores[way]["nDCG@10"] for way in (RAW, "rules with the shop folder"))
+    raw, learnt = (found.scores[way]["nDCG@10"] for way in (RAW, "reader with the shop folder"))
 
     assert len(raw) == 20
     assert {search: score for search, score in learnt.items() if score < raw[search] - 1e-3} == {}

@@ -42,4 +42,4 @@ def test_a_question_is_drafted_once_where_a_shop_reads_it_alike_and_again_where_
 
     assert drafted == ["red shoes", "glorp, my sister saw it", "glorp"]
     assert [len(plans) for plans in made.plans] == [2, 2]
-    assert made.by_rule == 2
+    assert made.by_reader == 2

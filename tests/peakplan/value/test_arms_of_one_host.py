@@ -10,11 +10,12 @@ from peakplan.value.reading import sums
 from peakplan.value.report import report
 from tests.faults.under_load import fake_server
 from tests.processes import eventually
+from tests.readers import bounded_model
 
 SHARES = dict.fromkeys(("control", "rules", "routing-off", "routing-overload", "routing-always", "ours"), 1)
 ARMS = ",".join(f"{arm}={share}" for arm, share in SHARES.items())
 TRIAL = Trial("autumn", SHARES, {})
-QUESTION = "nike running shoes"  # which the shipped model's worth.json leaves to rules where it is asked
+QUESTION = "nike running shoes"
 WHO = {arm: next(f"b{n}" for n in range(1000) if TRIAL.arm(f"b{n}") == arm) for arm in SHARES}
 # Of three plans of one question in a row; in this order, so that a cache of all would answer every later arm.
 SOURCES = {
@@ -31,6 +32,7 @@ def test_each_arm_gets_its_own_plans_and_no_cached_one_of_another(tmp_path: Path
     settings = {
         "PEAKPLAN_REPLICAS": 1, "FAKE_SECONDS": 0, "FAKE_ANSWER": "fixed", "PEAKPLAN_OUTCOMES_DIR": tmp_path,
         "PEAKPLAN_EXPERIMENT_NAME": "autumn", "PEAKPLAN_EXPERIMENT_ARMS": ARMS,
+        "PEAKPLAN_MODEL_DIR": bounded_model(tmp_path / "model", 1.0),
     }  # fmt: skip
     with fake_server(**settings) as server, Client(server.url, timeout=60, deadline_ms=2000) as client:
         found = {arm: [client.plan(QUESTION, shopper=WHO[arm]) for _ in range(3)] for arm in SOURCES}

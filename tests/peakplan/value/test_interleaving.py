@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from peakplan_client import interleave
 
+from peakplan.value.exports import lines
 from peakplan.value.interleaving import needed, preferred
-from peakplan.value.metrics import lines
 from peakplan.value.page import page
 from peakplan.value.reading import sums
 from peakplan.value.report import report
-from rehearsal.interleaving import simulate
+from rehearsal.value import simulate_interleaving
 from service.settings.groups import OutcomeSettings
 from tests.api.client import assert_problem, talking_to
-from tests.api.test_events import SHOES
+from tests.api.test_outcomes import SHOES
 from tests.peakplan.value.test_report import event, plan, written
 
 
@@ -74,10 +74,10 @@ def test_no_verdict_before_enough_shoppers_preferred_either() -> None:
 
 def test_looking_all_the_time_at_a_planted_preference_and_at_none() -> None:
     rng = np.random.default_rng(35)
-    nothing = simulate({1: 0.3, -1: 0.3, 0: 0.4}, 300, 5000, rng)
+    nothing = simulate_interleaving({1: 0.3, -1: 0.3, 0: 0.4}, 300, 5000, rng)
     assert nothing["a_verdict"] <= 0.05
     assert nothing["covered_at_every_look"] >= 0.93
-    planted = simulate({1: 0.36, -1: 0.3, 0: 0.34}, 300, 12_000, rng)
+    planted = simulate_interleaving({1: 0.36, -1: 0.3, 0: 0.34}, 300, 12_000, rng)
     assert planted["preferred"] >= 0.8
     assert planted["covered_at_every_look"] >= 0.93
 

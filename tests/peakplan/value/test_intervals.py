@@ -1,4 +1,4 @@
-"""Verdicts hold although somebody looks all the time: fewer runs here than `rehearsal.bench.value_peeking` makes."""
+"""Verdicts hold although somebody looks all the time: fewer runs here than `rehearsal.value` makes."""
 
 import json
 
@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from peakplan.value.intervals import Arm, boundary, faded, lift, mismatch, shoppers_needed
-from rehearsal.bench.value_peeking import FIGURE, asked, simulate
+from rehearsal.value import FIGURE, asked, simulate
 
 
 def test_continuous_looking_finds_what_is_there_and_little_else() -> None:
     rng, traffic = np.random.default_rng(7), asked(0.02)
     nothing = simulate(0.0, 200, traffic, rng)
     assert nothing["better"] + nothing["worse"] <= 0.05
-    assert nothing["a_verdict_on_any_measure"] <= 0.05, "whoever looks at all measures looks five times as often"
+    assert nothing["a_verdict_on_any_measure"] <= 0.05, "looking at all measures is looking five times as often"
     gain = simulate(0.02, 200, traffic, rng)
     assert gain["better"] >= 0.8
     harm = simulate(-0.05, 200, traffic, rng)

@@ -14,12 +14,10 @@ from peakplan_client import assigned
 
 from peakplan.value.reading import sums
 from peakplan.value.report import report
-from service.planner.fallback.reading import readers
 from service.planner.shop import current
-from service.planner.shop.folder import ShopFolder
-from service.planner.shop.lexicon import Lexicon
-from service.planner.spelling import correct_word
-from service.settings.experiments import ExperimentSettings
+from service.planner.shop.folder import Lexicon, ShopFolder
+from service.planner.spelling import correct_word, use_shop
+from service.settings.groups import ExperimentSettings
 from tests.faults.under_load import fake_server
 from tests.planner.shop.test_in_shop import write_folder
 from tests.processes import eventually
@@ -102,11 +100,11 @@ def test_a_request_that_outlasts_a_reload_keeps_its_shop_and_nothing_keeps_the_s
     )  # each is a word of one shop
     forgotten = weakref.ref(old)
     try:
-        readers.use_shop(usual, [old, None])
+        use_shop(usual, [old, None])
         assert correct_word("zorvexiss") == "zorvexiss"
         with current.reading(old):
             assert correct_word("zorvexiss") == "zorvexis"
-            readers.use_shop(usual, [new, None])
+            use_shop(usual, [new, None])
             assert correct_word("zorvexiss") == "zorvexis", "the request is still of the shop with which it began"
             assert correct_word("tandryloo") == "tandryloo"
         with current.reading(new):
@@ -119,7 +117,7 @@ def test_a_request_that_outlasts_a_reload_keeps_its_shop_and_nothing_keeps_the_s
         gc.collect()
         assert forgotten() is None, "a shop from before the reload is still in memory"
     finally:
-        readers.use_shop(None)
+        use_shop(None)
 
 
 def _lexicon(folder: Path, names: dict[str, str]) -> Lexicon:

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from service.settings.experiments import ExperimentSettings
-from service.settings.groups import OutcomeSettings
+from service.settings.groups import ExperimentSettings, OutcomeSettings
 from tests.api.client import talking_to
-from tests.api.test_events import OWN_ACTIONS, SHOES, SHOPPER, click, planned, ubi_page_exit
+from tests.api.test_outcomes import OWN_ACTIONS, SHOES, SHOPPER, click, planned, ubi_page_exit
 
 # What OpenSearch's events-mapping.json and queries-mapping.json name at their top.
 OF_EVENTS = {"application", "action_name", "client_id", "query_id", "message", "message_type", "user_query",

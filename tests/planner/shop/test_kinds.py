@@ -1,18 +1,30 @@
 """Categories of a shop in plans: by name, by the words of products, and none where nothing tells."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from service.planner.fallback.making.plans import plan_by_rule
-from service.planner.fallback.reading import readers
-from service.planner.fallback.reading.conversation import Conversation
+from service.engines.protocol import QuestionMeaning
+from service.planner.completion import Need, plan_from_draft, with_kinds
 from service.planner.plan import Kind, Part, Plan
+from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
-from service.planner.shop.kinds import EVIDENCE_FILE, Certainty, Kinds, plain_words, write_kinds
-from service.planner.shop.kinds_of_plan import Need, with_kinds
+from service.planner.shop.folder import ShopFolder, ShopFolderError, read_files, seal
+from service.planner.shop.kinds import EVIDENCE_FILE, Certainty, Kinds, Thing, plain_words, write_kinds
+from service.planner.shop.meanings import (
+    GENERAL_FILE,
+    KINDS_FILE,
+    NEARNESS_FILE,
+    VECTORS_FILE,
+    Meanings,
+    space_of,
+    write_meanings,
+)
+from service.planner.spelling import use_shop
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.shop.test_in_shop import write_folder
 from tests.planner.test_caching import Engine, planner, task
@@ -33,9 +45,9 @@ def write(folder: Path, categories: list[tuple[str, str]] = CATEGORIES) -> Path:
 def kinds(tmp_path: Path) -> Iterator[Kinds]:
     lexicon = ShopFolder.load(write(tmp_path / "shop")).lexicon
     assert lexicon.kinds is not None
-    readers.use_shop(lexicon)
+    use_shop(lexicon)
     yield lexicon.kinds
-    readers.use_shop(None)
+    use_shop(None)
 
 
 def plan(*queries: str, **fields: object) -> Plan:
@@ -44,8 +56,9 @@ def plan(*queries: str, **fields: object) -> Plan:
     return with_kinds(told, Question.parse(queries[0]), shipped_vocabulary(), Need(need, is_told=bool(need)))
 
 
-def by_rule(query: str) -> Plan:
-    return plan_by_rule(Conversation(Question.parse(query)), shipped_vocabulary())
+def hiking_boots(intent: str = "find_product") -> Plan:
+    draft = PlanDraft("keyword", intent, spans=[FacetSpan("type", 0, 1)])
+    return plan_from_draft(draft, Question.parse("hiking boots"), shipped_vocabulary())
 
 
 def ids(found: Sequence[Kind]) -> list[str]:
@@ -83,23 +96,23 @@ def test_each_of_several_things_has_its_own() -> None:
 
 @pytest.mark.usefixtures("kinds")
 def test_plans_about_products_name_kinds_and_others_do_not() -> None:
-    assert by_rule("hiking boots").kinds == [Kind(id="a1", name="Hiking Boots")]
-    assert by_rule("where is my order").kinds == []
+    assert hiking_boots().kinds == [Kind(id="a1", name="Hiking Boots")]
+    assert hiking_boots("order_status").kinds == []
 
 
 def test_without_a_shop_folder_the_field_is_absent() -> None:
-    told = by_rule("hiking boots")
+    told = hiking_boots()
 
     assert told.kinds == []
     assert "kinds" not in told.model_dump()
 
 
 def test_a_folder_that_was_learnt_before_names_none(tmp_path: Path) -> None:
-    readers.use_shop(ShopFolder.load(write_folder(tmp_path / "older")).lexicon)
+    use_shop(ShopFolder.load(write_folder(tmp_path / "older")).lexicon)
     try:
-        assert by_rule("hiking boots").kinds == []
+        assert hiking_boots().kinds == []
     finally:
-        readers.use_shop(None)
+        use_shop(None)
 
 
 def test_a_damaged_file_of_kinds_is_refused_by_name(tmp_path: Path) -> None:
@@ -119,9 +132,146 @@ async def test_a_plan_names_the_kinds_of_the_folder_that_is_read_now(tmp_path: P
 
     first = await caching.plan(task("red tent"))
     renamed = [*CATEGORIES[:2], ("e5", "Family Tents"), CATEGORIES[3]]
-    readers.use_shop(ShopFolder.load(write(tmp_path / "newer", renamed)).lexicon)
+    use_shop(ShopFolder.load(write(tmp_path / "newer", renamed)).lexicon)
     again = await caching.plan(task("red tent"))
 
     assert (first.source, again.source, engine.calls) == ("model", "model", 2)
     assert first.plan.kinds == [Kind(id="c3", name="Tents")]
     assert again.plan.kinds == [Kind(id="e5", name="Family Tents")]
+
+
+VECTORS = {
+    "puddle": (0, 100, 0),
+    "mud": (0, 90, 10),
+    "trudge": (40, 40, 0),
+    "sleep": (0, 0, 90),
+    "my": (1, 1, 1),
+    "dusk": (0, 9, 0),
+}
+GENERAL = np.array([[0, 127, 0], [0, 0, 127]], np.int8)  # rain boots and tents, of which shops have some
+OF_KINDS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, -1]], np.float32)  # hiking boots, rain boots, tents, ...
+
+
+def written_with_meanings(folder: Path) -> Path:
+    write_kinds(write_folder(folder), CATEGORIES, WORDS, NAMES, CERTAINTY)
+    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), OF_KINDS)
+    seal(folder, {"products": 100})
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    path = written_with_meanings(tmp_path / "shop")
+    use_shop(ShopFolder.load(path).lexicon)
+    yield path
+    use_shop(None)
+
+
+def named(kinds: Kinds, need: str) -> list[str]:
+    return [kind.name for kind in kinds.of([Thing(need, (), need)], 3)]
+
+
+def test_each_word_keeps_its_own_vector(folder: Path) -> None:
+    meanings = Meanings(read_files(folder))
+    for word, vector in VECTORS.items():
+        expected = OF_KINDS @ (np.array(vector) / np.linalg.norm(vector))
+        assert meanings.closeness([word]) == pytest.approx(expected, abs=1e-6), word
+    assert meanings.closeness(["unheard"]) is None
+
+
+def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
+    kinds = Kinds(read_files(folder))
+
+    assert named(kinds, "trudge through the puddles") == ["Rain Boots"]
+    assert named(kinds, "sleep outside") == ["Tents"]
+    assert named(kinds, "my") == []  # as close to one as to another
+    assert named(kinds, "quantum entanglement") == []
+
+
+def write_without_rain_boots(folder: Path, general: NDArray[np.int8] | None) -> Kinds:
+    far = np.array([[1, 0, 0], [0.9, 0.3, 0.3], [0, 0, 1], [0, 0, -1]], np.float32)  # the second is the nearest of them
+    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), far, general)
+    return Kinds(read_files(folder))
+
+
+def told_kinds(kinds: Kinds, need: str, pointed: tuple[float, ...] = ()) -> list[str]:
+    return [kind.name for kind in kinds.of([Thing(need, (), need, True, pointed)], 3)]
+
+
+def test_a_need_that_nothing_in_the_shop_meets_leads_nowhere(folder: Path) -> None:
+    without, with_general = write_without_rain_boots(folder, None), write_without_rain_boots(folder, GENERAL)
+
+    assert told_kinds(without, "puddle mud") == ["Rain Boots"]  # the closest there is
+    assert told_kinds(with_general, "puddle mud") == []
+    assert told_kinds(with_general, "sleep") == ["Tents"]
+    assert told_kinds(with_general, "puddle mud", (0.0, 0.0, 9.0)) == ["Tents"]  # where the model points elsewhere
+    assert told_kinds(with_general, "sleep", (0.0, 9.0, 0.0)) == []
+
+
+def test_how_near_a_shop_comes_is_the_same_however_many_categories_it_has(folder: Path) -> None:
+    write_without_rain_boots(folder, GENERAL)
+    few = np.load(folder / NEARNESS_FILE)
+    many = np.tile(np.array([[0.9, 0.3, 0.3], [0, 0, 1]], np.float32), (5000, 1))
+    vectors = np.array(list(VECTORS.values()), np.int8)
+    write_meanings(folder, list(VECTORS), vectors, many, GENERAL)
+    assert np.load(folder / NEARNESS_FILE) == pytest.approx(few)
+    assert few == pytest.approx([0.3, 1.0])
+
+
+def by_model(text: str, meaning: QuestionMeaning | None) -> Plan:
+    question = Question.parse(text)
+    need = FacetSpan("need", 0, len(question.words) - 1)
+    return plan_from_draft(PlanDraft("keyword", "find_product", marks=[need]), question, shipped_vocabulary(), meaning)
+
+
+def kinds_of(plan: Plan) -> list[str]:
+    return [kind.name for kind in plan.kinds]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_need_names_kinds_and_a_thing_that_the_shop_lacks_names_none() -> None:
+    assert kinds_of(by_model("keep me dry in the mud", None)) == ["Rain Boots"]
+    thing = PlanDraft("keyword", "find_product", spans=[FacetSpan("type", 0, 1)])
+    assert kinds_of(plan_from_draft(thing, Question.parse("baby stroller"), shipped_vocabulary())) == []
+
+
+def test_where_the_model_points_adds_to_what_words_mean(folder: Path) -> None:
+    meanings = Meanings(read_files(folder))
+    word, pointed = np.array([0, 1, 0]), np.array([0, 0, 3])
+
+    expected = OF_KINDS @ ((word + pointed) / np.linalg.norm(word + pointed))
+    assert meanings.closeness(["puddle"], pointed.tolist()) == pytest.approx(expected, abs=1e-6)
+    assert meanings.closeness(["unheard"], pointed.tolist()) == pytest.approx(OF_KINDS @ [0, 0, 1], abs=1e-6)
+    assert meanings.closeness(["puddle"], [1.0]) == pytest.approx(OF_KINDS @ word, abs=1e-6)  # another width
+
+
+def test_the_model_counts_where_it_points_among_the_vectors_of_this_shop(folder: Path) -> None:
+    space = Kinds(read_files(folder)).space
+    assert space == space_of(list(VECTORS), np.array(list(VECTORS.values()), np.int8))
+    tents = QuestionMeaning(space, (0.0, 0.0, 5.0), 0.0)
+    need = "trudge through the puddles"
+    assert kinds_of(by_model(need, None)) == ["Rain Boots"]
+    assert kinds_of(by_model(need, tents)) == ["Tents"]
+    assert kinds_of(by_model(need, replace(tents, space="0" * 16))) == ["Rain Boots"]
+    told = Plan(mode="keyword", intent="find_product", queries=[need])
+    follow_up = Question.parse(need, ["hello"])  # a head has learnt from questions of one utterance
+    assert kinds_of(with_kinds(told, follow_up, shipped_vocabulary(), Need(need, is_told=True), tents)) == [
+        "Rain Boots"
+    ]
+
+
+def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
+    np.save(folder / VECTORS_FILE, np.zeros((1, 3), np.int8))
+    seal(folder, {"products": 100})
+    with pytest.raises(ShopFolderError, match=VECTORS_FILE):
+        ShopFolder.load(folder)
+
+    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), OF_KINDS, GENERAL)
+    np.save(folder / GENERAL_FILE, np.zeros((3, 3), np.float16))
+    seal(folder, {"products": 100})
+    with pytest.raises(ShopFolderError, match=GENERAL_FILE):
+        ShopFolder.load(folder)
+
+    (folder / KINDS_FILE).unlink()
+    with pytest.raises(ShopFolderError, match=KINDS_FILE):
+        ShopFolder.load(folder)

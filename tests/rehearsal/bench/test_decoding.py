@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rehearsal.bench import decoding
-from rehearsal.bench.breakdown import measure_breakdown
-from rehearsal.bench.decoding import compare, interleave
-from rehearsal.bench.series import Series, quantile
+from rehearsal.bench.decoding import Series, compare, interleave, measure_breakdown
+from rehearsal.bench.machine import quantile
+from rehearsal.server import serving
 from service.engines.protocol import GenerationResult
-from service.engines.torch.engine import load
+from service.engines.torch_engine import load
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings.engines import EngineConfig
@@ -54,14 +54,14 @@ def test_every_strategy_is_first_equally_often() -> None:
 
 
 def test_tokens_a_forward_are_of_all_questions() -> None:
-    series = Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3, 4, 5)])
+    series = Series([10.0, 20.0], [2, 3], [(1, 2), (3, 4, 5)])
 
     assert (series.summary()["forwards"], series.summary()["tokens_per_forward"]) == (2.5, 1.0)
 
 
 def test_comparison_counts_forwards_and_equal_tokens() -> None:
-    medusa = Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3,)])
-    greedy = Series([30.0, 40.0], [5, 5], [5, 5], [0, 0], [(1, 2), (4,)])
+    medusa = Series([10.0, 20.0], [2, 3], [(1, 2), (3,)])
+    greedy = Series([30.0, 40.0], [5, 5], [(1, 2), (4,)])
     figures = compare({"greedy with fast-forward": greedy, "medusa": medusa})
 
     assert figures["identical_to_greedy"] == 0.5
@@ -72,7 +72,7 @@ def test_comparison_counts_forwards_and_equal_tokens() -> None:
 def test_the_breakdown_accounts_for_the_whole_of_a_plan(tiny_model_dir: Path) -> None:
     model = load(EngineConfig(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32"))
     measured = measure_breakdown(
-        model, shipped_vocabulary(), [Question.parse("red shoes under $40"), Question.parse("blue duvet cover")]
+        model, shipped_vocabulary(), None, [Question.parse("red shoes under $40"), Question.parse("blue duvet cover")]
     )
     assert set(measured) == {"greedy with fast-forward", "medusa"}
     for row in measured.values():
@@ -84,7 +84,7 @@ def test_the_breakdown_accounts_for_the_whole_of_a_plan(tiny_model_dir: Path) ->
 def test_its_figure_is_printed_as_json_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    series = {"greedy": Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3, 4, 5)])}
+    series = {"greedy": Series([10.0, 20.0], [2, 3], [(1, 2), (3, 4, 5)])}
     row = series["greedy"].summary()
     figure = {
         "kernel": "avx2",
@@ -95,6 +95,7 @@ def test_its_figure_is_printed_as_json_and_kept(
     }
     monkeypatch.setattr(decoding, "measured", lambda *_: (figure, series))
     monkeypatch.setattr(decoding, "plot_decoding", lambda *_: None)
+    monkeypatch.setattr(decoding, "turns_of", lambda _: {"turns": []})
     output = tmp_path / "decoding.json"
     for words in (["--json"], []):
         command = ["peakplan bench", "--model", "x", "--output", str(output), *words]
@@ -104,3 +105,11 @@ def test_its_figure_is_printed_as_json_and_kept(
         assert (json.loads(said) == figure) if words else (str(row["p50_ms"]) in said)
     (kept,) = json.loads(output.read_text(encoding="utf-8"))["machines"].values()
     assert kept["strategies"] == figure["strategies"]
+
+
+def test_callers_share_the_questions_and_every_answer_counts() -> None:
+    with serving({}, "tests.fake_server") as server:
+        found = decoding._asked(server.url, [Question.parse(f"lamp {number}") for number in range(5)], 2)
+
+    assert 0 < found["p50_ms"] <= found["p99_ms"] == found["max_ms"]
+    assert found["answered_by_model"] == 1.0

@@ -15,11 +15,10 @@ import yaml
 
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
-from rehearsal.bench.neuron_day import __main__ as command
-from rehearsal.bench.neuron_day.advice import best, fleet_text, host_settings, model_settings
-from rehearsal.bench.neuron_day.day import Day, Graph, Task, graphs, inputs, result_file, tasks
-from rehearsal.bench.neuron_day.processes import run_task
+from rehearsal.bench.neuron_day.__main__ import best, host_settings, lines, model_settings
+from rehearsal.bench.neuron_day.day import Day, Graph, Task, graphs, inputs, result_file, run_task, tasks
 from service.engines.neuron.packages import PINS
+from service.requirement_parts import FILE, lines_of
 from tests.ami.programs import Programs
 from tests.infra.fleet.fleets import dev_with
 
@@ -67,47 +66,25 @@ def test_most_plans_a_second_a_core_are_deployed_where_the_slowest_leave_room() 
     assert best(every, {TREE.name: {"failed": "nrt_init"}}, 300) is None
 
 
-@pytest.mark.parametrize("name", ["dev", "prime-day"])
 @pytest.mark.parametrize("graph", [TREE, WIDE, BATCH], ids=["the tree", "more rows", "a batch"])
-def test_a_fleet_file_takes_what_was_measured_and_keeps_its_comments(name: str, graph: Graph) -> None:
-    text = (FLEETS / f"{name}.yaml").read_text(encoding="utf-8")
-    settings = model_settings({"compile": COMPILED, "plans": PLANS}, graph, "medusa", "measured: make neuron-day")
+def test_a_fleet_file_takes_what_was_measured(graph: Graph) -> None:
+    found = {"compile": COMPILED, "plans": PLANS}
+    advised = yaml.safe_load(lines(model_settings(found, graph, "medusa", "measured: peakplan bench neuron-day")))
 
-    written = fleet_text(text, settings)
-    again = fleet_text(written, settings | {"strategy": "autoregressive"})
-
-    model = FleetSettings.model_validate(yaml.safe_load(written)).model
+    whole = yaml.safe_load((FLEETS / "dev.yaml").read_text(encoding="utf-8"))
+    model = FleetSettings.model_validate(whole | {"model": whole["model"] | advised}).model
     assert (model.batch_size, model.speculation_length) == (graph.batch, COMPILED[graph.name]["rows"])
     assert (model.sequence_length, model.context_buckets) == (COMPILED[graph.name]["sequence_length"], (64, 384))
     assert model.service_time.mean_ms == PLANS[graph.name]["medusa"]["mean_ms"]
     assert model.service_time.is_measured
-    assert [line for line in text.splitlines() if "#" in line] == [line for line in written.splitlines() if "#" in line]
-    assert yaml.safe_load(again)["model"] == yaml.safe_load(written)["model"] | {"strategy": "autoregressive"}
-    assert fleet_text(again, settings) == written
 
 
 def test_chains_are_advised_as_what_they_are() -> None:
     chain = replace(TREE, kind="chain", layout=True)
     assert chain.name == f"{TREE.name}-chain-layout"
     found = {"compile": {chain.name: COMPILED[TREE.name]}, "plans": {chain.name: PLANS[TREE.name]}}
-    settings = model_settings(found, chain, "medusa", "measured: make neuron-day")
+    settings = model_settings(found, chain, "medusa", "measured: peakplan bench neuron-day")
     assert (settings["graph"], settings["weight_layout"]) == ("chain", True)
-
-
-def test_a_fleet_file_without_a_model_is_not_guessed_at() -> None:
-    with pytest.raises(ValueError, match=r"no model\.service_time"):
-        fleet_text("name: dev\n", {"strategy": "medusa"})
-
-
-def test_what_its_rules_refuse_leaves_a_fleet_file_as_it_is(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text(text := (FLEETS / "dev.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    slow = {"service_time": {"mean_ms": 400, "p99_ms": 500, "source": "measured: make neuron-day"}}
-    assert "its rules refuse what was measured" in command._write_fleet(file, slow)
-    assert file.read_text(encoding="utf-8") == text
-    assert command._write_fleet(file, {"service_time": slow["service_time"] | {"mean_ms": 9, "p99_ms": 30}}).startswith(
-        "wrote"
-    )
 
 
 def test_each_graph_has_parts_of_its_own_and_all_are_compiled_first() -> None:
@@ -173,8 +150,8 @@ importlib = __import__("importlib"); importlib.import_module(sys.argv[1])
 """
 
 
-def packages(name: str) -> set[str]:
-    lines = (REPOSITORY_ROOT / "requirements" / name).read_text(encoding="utf-8").splitlines()
+def packages(part: str) -> set[str]:
+    lines = lines_of(part, REPOSITORY_ROOT / FILE)
     return {line.partition("==")[0].lower() for line in lines if "==" in line}
 
 
@@ -184,10 +161,10 @@ def packages(name: str) -> set[str]:
         # What the SDK's container has of itself (its pins, read in aws-neuron/deep-learning-containers).
         (
             "rehearsal.bench.neuron_day.parts",
-            packages("replica.txt") | {"torch", "numpy", "safetensors", "tokenizers"},
+            packages("replica") | {"torch", "numpy", "safetensors", "tokenizers"},
         ),
-        ("rehearsal.bench.neuron_day.__main__", packages("triton.txt")),
-        ("service.__main__", packages("triton.txt")),  # the gateway itself, which has no torch and no numpy there
+        ("rehearsal.bench.neuron_day.__main__", packages("triton")),
+        ("service.__main__", packages("triton")),  # the gateway itself, which has no torch and no numpy there
     ],
 )
 def test_each_python_of_the_image_has_what_it_imports(module: str, has: set[str]) -> None:
@@ -240,10 +217,7 @@ def asked(folder: Path) -> Iterator[str]:
 def test_the_day_comes_to_its_end_and_goes_on_where_it_was_broken_off(
     device: dict[str, str], tiny_model_dir: Path, tmp_path: Path
 ) -> None:
-    fleet = tmp_path / "fleet.yaml"
-    fleet.write_text(yaml.safe_dump(dev_with({"surge.times": 1})), encoding="utf-8")
-
-    done = neuron_day(device, tiny_model_dir, tmp_path, "--fleet", str(fleet))
+    done = neuron_day(device, tiny_model_dir, tmp_path)
 
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "day").read_text(encoding="utf-8"))
@@ -257,7 +231,7 @@ def test_the_day_comes_to_its_end_and_goes_on_where_it_was_broken_off(
     assert found["boot"]["first_plan"]["source"] == "model", "the service plans on the cores that the parts have left"
     assert found["triton"] == {"skipped": "there is no Triton here; the service's image has one"}
     assert "To be put into the fleet file" in done.stdout
-    assert yaml.safe_load(done.stdout.partition("fleet file:")[2].partition("\nwrote")[0].partition(f"\n{fleet}")[0])
+    assert yaml.safe_load(done.stdout.partition("fleet file:")[2])["model"] == found["deploy"]
     assert list(asked(tmp_path)) == ["machine", "compile", "compile", "order", "steps", "steps", "plans", "plans"]
 
     (tmp_path / "results" / "inf2-plans-tree-rows-batch-2-core-1.json").unlink()
@@ -271,8 +245,6 @@ def test_the_day_comes_to_its_end_and_goes_on_where_it_was_broken_off(
 def test_a_day_on_which_all_fails_that_may_ends_with_a_plan_and_its_lines(
     device: dict[str, str], tiny_model_dir: Path, tmp_path: Path
 ) -> None:
-    fleet = tmp_path / "fleet.yaml"
-    fleet.write_text(yaml.safe_dump(dev_with({"surge.times": 1})), encoding="utf-8")
     (tmp_path / "neuron0").touch()
     (tmp_path / "programs").mkdir()
     programs = Programs(tmp_path / "programs")
@@ -280,9 +252,7 @@ def test_a_day_on_which_all_fails_that_may_ends_with_a_plan_and_its_lines(
     failing = device | {"STAND_IN_REFUSES": "is_medusa", "STAND_IN_KEEPS": "5", "PEAKPLAN_DEVICES": str(tmp_path)}
     failing["PATH"] = f"{programs.folder}:{os.environ['PATH']}"
 
-    done = neuron_day(
-        failing, tiny_model_dir, tmp_path, "--batches", "1", "--fleet", str(fleet), command=("bash", str(ON_HOST))
-    )
+    done = neuron_day(failing, tiny_model_dir, tmp_path, "--batches", "1", command=("bash", str(ON_HOST)))
 
     found = json.loads((tmp_path / "day").read_text(encoding="utf-8"))
     assert "NCC_ITEN404" in found["compile"][TREE.name]["failed"]
@@ -291,12 +261,11 @@ def test_a_day_on_which_all_fails_that_may_ends_with_a_plan_and_its_lines(
     assert "the NeuronCores were free only" in done.stdout
     assert found["plans"][f"{TREE.name}-chain"]["waited_seconds"] >= 1
     assert found["boot"]["first_plan"]["source"] == "model"
-    written = yaml.safe_load(fleet.read_text(encoding="utf-8"))["model"]
-    lines = {"graph": "chain", "device_rights": "memory", "weight_layout": False, "lost_replica_seconds": 300}
-    assert {name: written[name] for name in lines} == lines
-    for name in lines:
-        assert f"  {name}: " in done.stdout.partition("To be put into the fleet file")[2]
-    model = FleetSettings.model_validate(yaml.safe_load(fleet.read_text(encoding="utf-8"))).model
+    advised = yaml.safe_load(done.stdout.partition("To be put into the fleet file:")[2])["model"]
+    wanted = {"graph": "chain", "device_rights": "memory", "weight_layout": False, "lost_replica_seconds": 300}
+    assert {name: advised[name] for name in wanted} == wanted
+    whole = dev_with({"surge.times": 1})
+    model = FleetSettings.model_validate(whole | {"model": whole["model"] | advised}).model
     assert (model.graph, model.service_time.is_measured) == ("chain", True)
 
 
@@ -320,3 +289,93 @@ def test_cores_that_another_process_holds_are_said_to_be_so(
     assert "bytes" in found["compile"][TREE.name], "what needs no core is done all the same"
     assert "NeuronCore(s) not available" in found["steps"][TREE.name]["failed"]
     assert "was not ready" in found["boot"]["failed"]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "neuron0").touch()
+    (tmp_path / "programs").mkdir()
+    found = Programs(tmp_path / "programs")
+    found.add("getent", "echo neuron:x:998:")
+    return found
+
+
+def started(programs: Programs, does: str, **environment: object) -> subprocess.CompletedProcess[str]:
+    programs.add("docker", does)
+    places = {"PEAKPLAN_DEVICES": programs.folder.parent / "dev", "PEAKPLAN_DATA": programs.folder} | environment
+    return programs.run("bash", ON_HOST, "--chip", "trn1", "--cores", "1", "2", **places)
+
+
+def test_one_command_mounts_all_that_the_image_lacks(programs: Programs) -> None:
+    done = started(programs, "")
+    assert done.returncode == 0, done.stderr
+    command = programs.asked()[-1]
+    for words in (
+        f"--volume {REPOSITORY_ROOT}:/checkout --workdir /checkout --env PYTHONPATH=/checkout:/checkout/clients ",
+        f"--device={programs.folder.parent}/dev/neuron0", "--group-add 998", f"--user {os.getuid()}:{os.getgid()}",
+        f"--volume {programs.folder}:/data:ro --env PEAKPLAN_DATA=/data",
+        "--entrypoint python peakplan:baked -m rehearsal.bench.neuron_day --device-rights none --cores-waited 0 ",
+        "--chip trn1 --cores 1 2",
+    ):  # fmt: skip
+        assert words in command
+
+
+@pytest.mark.parametrize(
+    ("needs", "rights"),
+    [
+        ("--cap-drop ALL", "none"),
+        ("--ulimit memlock=-1:-1", "memory"),
+        ("--cap-add SYS_ADMIN --cap-add IPC_LOCK", "aws"),
+    ],
+)
+def test_the_runtime_is_tried_with_more_and_more_rights(programs: Programs, needs: str, rights: str) -> None:
+    done = started(programs, f'[[ $* != *device.py || "$*" == *"{needs}"* ]]')
+    assert done.returncode == 0, done.stderr
+    assert f"the runtime starts with device_rights: {rights}" in done.stdout
+    assert f"-m rehearsal.bench.neuron_day --device-rights {rights} " in programs.asked()[-1]
+
+
+def test_the_image_that_was_built_here_serves_where_none_was_baked(programs: Programs) -> None:
+    assert started(programs, "[[ $* != *peakplan:baked* ]]").returncode == 0
+    assert " peakplan:latest -m rehearsal.bench.neuron_day" in programs.asked()[-1]
+
+
+@pytest.mark.parametrize(
+    ("does", "environment", "words"),
+    [
+        ("[[ $1 != image ]]", {}, "build it (docker build --file service/Dockerfile"),
+        ("[[ $1 != image ]]", {"PEAKPLAN_IMAGE": "mine:1"}, "no image mine:1"),
+        ("[[ $1 == ps ]] && echo 0123; true", {}, "stop it first (sudo systemctl stop peakplan.service)"),
+        ("", {"PEAKPLAN_DEVICES": "/nowhere"}, "is the Neuron driver loaded?"),
+        ("[[ $* != *device.py ]]", {}, "the runtime does not start with any rights"),
+        ("[[ $* != *'command -v g++'* ]]", {}, "build it again with this checkout's service/Dockerfile"),
+        (
+            'if [[ $* == *device.py ]]; then [[ ! -e "$0.held" ]] && touch "$0.held"; fi',
+            {"PEAKPLAN_CORES_SECONDS": 1},
+            "for its file, under model: lost_replica_seconds: 1",
+        ),
+    ],
+    ids=[
+        "no image",
+        "no image of that name",
+        "the service holds the cores",
+        "no chip",
+        "no rights help",
+        "no compiler",
+        "cores that stay taken",
+    ],
+)
+def test_what_would_fail_later_is_said_first(
+    programs: Programs, does: str, environment: dict[str, str], words: str
+) -> None:
+    done = started(programs, does, **environment)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not [line for line in programs.asked() if "rehearsal.bench.neuron_day" in line]
+
+
+def test_shellcheck_finds_nothing() -> None:
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run([shellcheck, ON_HOST], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout

@@ -5,21 +5,32 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
 
-from rehearsal.bench.figure_file import read_machines
-from rehearsal.bench.peers.__main__ import AGREEMENT_QUESTIONS, OURS, measure
-from rehearsal.bench.peers.comparison import Answered, Asked, compare
+from rehearsal.bench.machine import read_machines
+from rehearsal.bench.peers.__main__ import (
+    AGREEMENT_QUESTIONS,
+    OURS,
+    Answered,
+    Asked,
+    Ours,
+    PeerError,
+    PeerProcess,
+    compare,
+    measure,
+)
+from rehearsal.bench.peers.checkpoint import prepare, write_gguf
+from rehearsal.bench.peers.engines import read_weights, token_names
 from rehearsal.bench.peers.environment import PEERS, Peer, requirements, why_not_installed
-from rehearsal.bench.peers.gbnf import to_gbnf
-from rehearsal.bench.peers.ours import Ours
-from rehearsal.bench.peers.process import PeerError, PeerProcess
-from rehearsal.bench.peers.table import render_peers
 from rehearsal.bench.peers.worker import PEERS as WORKER_PEERS
-from rehearsal.bench.peers.worker import Worker, greedy
+from rehearsal.bench.peers.worker import Worker, greedy, to_gbnf
+from rehearsal.bench.tables import render
 from rehearsal.tools.readme import FIGURES
 from service.decoding.constraint import GrammarCompiler
 from service.decoding.llama import Llama
@@ -27,6 +38,7 @@ from service.planner.grammar import plan_grammar
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
+from service.weights.gguf_base import convert_gguf
 from service.weights.model_folder import load_model
 
 ASKED = [Asked([1, index], "", 8) for index in range(6)]
@@ -137,7 +149,7 @@ def test_without_the_peers_environment_all_peers_are_listed_with_the_reason(
     figures = measure(ours, tmp_path, tmp_path / "bin" / "python", asked, turns=1, threads=1)
 
     assert {name for name, one in figures.items() if "failed" in one} == {peer.name for peer in PEERS}
-    assert all("make bench-peers" in figures[peer.name]["failed"] for peer in PEERS)
+    assert all("peakplan bench peers" in figures[peer.name]["failed"] for peer in PEERS)
     assert set(figures[OURS]["forward_ms"]) == {"1", "2", "4", "8", "12", "16"}
     assert figures[OURS]["plans"]["Medusa"]["identical_to_ours"] == 1.0
     assert len(asked) < AGREEMENT_QUESTIONS  # fewer questions than wanted are no error
@@ -220,7 +232,7 @@ class _NumpyEngine:
         positions = torch.arange(len(tokens)) + self._cache.length
         hidden = self._model.forward(torch.tensor(tokens), positions, self._cache)
         self._cache.keep(range(len(tokens)))
-        found: NDArray[np.float32] = self._model.logits(hidden[-1:])[0].numpy()
+        found: NDArray[np.float32] = self._model.lm_head.logits(hidden[-1:])[0].numpy()
         return found
 
 
@@ -265,10 +277,71 @@ def test_the_table_names_machine_and_kernel_and_lists_what_is_missing() -> None:
     figure["forced"] = True
     figure["threads"]["1"]["CTranslate2 int8"]["instructions"] = "AVX2 alone"
     figure["threads"]["1"]["llama.cpp Q8_0"]["instructions"] = "what it detects"
-    table = render_peers({"machines": {name: figure, "Ryzen 5600, avx2": figure}})
+    table = render("peers", {"machines": {name: figure, "Ryzen 5600, avx2": figure}})
 
     assert f"**{name}**" in table
     assert "**Ryzen 5600, avx2**" in table
     assert "OpenVINO int8: not installed: no wheel for this system." in table
     assert "llama.cpp Q8_0" in table.rsplit("cannot be held", 1)[0].rsplit("limits.cpp", 1)[1]
     assert "| OpenVINO int8 |" not in table
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tiny_model_dir, tmp_path_factory.mktemp("cache"), lambda _: None)
+
+
+def test_it_is_made_once_for_a_model(checkpoint: Path, tiny_model_dir: Path) -> None:
+    said: list[str] = []
+    assert prepare(tiny_model_dir, checkpoint.parents[1], said.append) == checkpoint
+    assert said == []
+
+
+def test_float16_comes_back_bit_for_bit(checkpoint: Path, tmp_path: Path) -> None:
+    convert_gguf(checkpoint / "float16.gguf", tmp_path / "back")
+    written, back = load_file(checkpoint / "model.safetensors"), load_file(tmp_path / "back" / "model.safetensors")
+
+    assert written.keys() == back.keys()
+    for name, weight in written.items():
+        assert np.array_equal(weight, back[name]), name
+    config = json.loads((tmp_path / "back" / "config.json").read_text(encoding="utf-8"))
+    assert config["rope_theta"] == 10000.0
+    assert (config["bos_token_id"], config["eos_token_id"]) == (0, 1)
+
+
+def test_the_tokenizer_comes_back(checkpoint: Path, tmp_path: Path) -> None:
+    convert_gguf(checkpoint / "float16.gguf", tmp_path / "back")
+    text = " red running shoes size 10\n"
+    ids = [
+        Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
+        for folder in (checkpoint, tmp_path / "back")
+    ]
+    assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize(("file", "matrix", "most"), [("q8_0.gguf", "Q8_0", 0.01), ("q4_0.gguf", "Q4_0", 0.15)])
+def test_quantised_weights_are_near(checkpoint: Path, file: str, matrix: str, most: float) -> None:
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(checkpoint / file).tensors}
+    assert kinds["blk.0.ffn_up.weight"] == matrix
+    assert kinds["token_embd.weight"] == "Q8_0"  # a tied head keeps 8 bits
+    assert kinds["output_norm.weight"] == "F32"
+
+    (read,) = (t for t in gguf.GGUFReader(checkpoint / file).tensors if t.name == "blk.0.ffn_up.weight")
+    written = read_weights(checkpoint)["model.layers.0.mlp.up_proj.weight"]
+    error = np.abs(gguf.quants.dequantize(read.data, read.tensor_type) - written).max()
+    assert error < most * np.abs(written).max()
+
+
+def test_scaled_positions_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"rope_scaling": {"factor": 8}}), encoding="utf-8")
+    with pytest.raises(ValueError, match="rope_scaling"):
+        write_gguf(tmp_path, tmp_path / "x.gguf", gguf.GGMLQuantizationType.Q8_0)
+
+
+def test_only_bpe_tokenizers_are_written(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "Unigram"}}), encoding="utf-8")
+    with pytest.raises(ValueError, match="only BPE"):
+        token_names(tmp_path, {"vocab_size": 4})
+    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    assert len(token_names(checkpoint, config)) == config["vocab_size"]

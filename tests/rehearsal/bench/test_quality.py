@@ -6,11 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.bench.behaviour import behaviour_scores
-from rehearsal.bench.quality import MORE_LEAVES, Judged, scores, span_f1
+from rehearsal.bench.quality import (
+    MORE_LEAVES,
+    Judged,
+    ScopeQuestion,
+    behaviour_scores,
+    checker,
+    read_cases,
+    read_scope_questions,
+    scope_scores,
+    scores,
+    span_f1,
+)
+from rehearsal.bench.questions import own_questions
 from service.planner.plan import Plan, Price
 from service.planner.plan_text import FacetSpan, PlanDraft
-from training.data.cases import checker, read_cases
+from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from training.data.examples import Example
 
 
@@ -123,3 +135,44 @@ def test_cases_pass_where_every_assertion_of_the_judges_program_holds(tmp_path: 
     assert behaviour_scores(read, [None, None], checker(cases))["passed"] == 0
     with pytest.raises(FileNotFoundError, match="what the assertions of"):
         checker(tmp_path / "elsewhere" / "cases.jsonl")
+
+
+def test_the_questions_name_intents_of_the_vocabulary() -> None:
+    questions = read_scope_questions()
+    assert {asked.group for asked in questions} == {"shop", "out", "support", "chat"}
+    assert frozenset().union(*(asked.intents for asked in questions)) <= frozenset(shipped_vocabulary().intents)
+    assert len({asked.question.text for asked in questions}) == len(questions)
+
+
+def test_any_fair_intent_is_right_and_shoppers_turned_away_are_counted() -> None:
+    fair = frozenset(("find_product", "advise"))
+    shop = [ScopeQuestion("shop", fair, Question.parse(text)) for text in ("one", "two", "three", "four")]
+    out = ScopeQuestion("out", frozenset(("out_of_scope",)), Question.parse("five"))
+    plans = [_plan("find_product"), _plan("advise"), _plan("out_of_scope"), None, _plan("find_product")]
+
+    assert scope_scores([*shop, out], plans) == {"questions": 5, "shop": 0.5, "out": 0.0, "shop_out_of_scope": 0.25}
+
+
+def test_a_line_without_three_columns_is_named(tmp_path: Path) -> None:
+    (tmp_path / "scope.tsv").write_text("out\tout_of_scope\tyo\nout\tyo\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"scope\.tsv:2: 2 columns"):
+        read_scope_questions(tmp_path / "scope.tsv")
+
+
+RIGHT = Plan(
+    mode="keyword",
+    intent="find_product",
+    queries=["red shoes"],
+    sources=["catalog"],
+    facets={"color": ["red"], "type": ["shoes"]},
+)
+WRONG = Plan(mode="keyword", intent="out_of_scope")
+
+
+def test_own_questions_are_plannable_and_cover_history() -> None:
+    questions = own_questions()
+
+    assert len(questions) >= 40
+    assert all(question.words for question in questions)
+    assert any(len(question.utterances) > 1 for question in questions)
+    assert len(own_questions(200)) == 200

@@ -12,7 +12,7 @@ from peakplan_client.shop import Shop
 from peakplan.shop.intervals import interval
 from rehearsal.bench import retrieval
 from rehearsal.bench.retrieval import Case, compare, is_right, ndcg, read_cases, recall, right_products
-from rehearsal.tools.retrieval_table import render_retrieval
+from rehearsal.bench.tables import render
 
 
 def product(id_: str, name: str, price: float, style: str = "boot", gender: str | None = None) -> Product:
@@ -84,7 +84,7 @@ def test_plans_are_compared_with_raw_words_and_the_table_shows_it(tmp_path: Path
         "difference": pytest.approx(0.3691, abs=1e-4),
         "interval": pytest.approx([0.3691, 0.3691], abs=1e-4),
     }
-    table = render_retrieval({"command": "c", "rules": figures, "model": {"id": "m", **figures}})
+    table = render("retrieval", {"command": "c", "reader": figures, "model": {"id": "m", **figures}})
     assert "| held out | 1 | recall@10 | 1.000 | 1.000 (+0.000, +0.000 to +0.000) |" in table
     assert "| by writers who saw the catalogue alone | 1 | recall@10 | 1.000 | 1.000 (+0.000, " in table
     assert "| price, both halves | 3 | nDCG@10 | 0.631 | 1.000 | 1.000 |" in table
@@ -118,7 +118,9 @@ def test_a_rule_that_fits_nothing_is_told(tmp_path: Path) -> None:
 def test_the_figure_is_of_these_questions() -> None:
     figure = json.loads(retrieval.FIGURE.read_text(encoding="utf-8"))
 
-    assert figure["questions"]["sha256"] == retrieval.questions_hash(), "questions changed: run `make bench-retrieval`"
+    assert figure["questions"]["sha256"] == retrieval.questions_hash(), (
+        "questions changed: run `peakplan bench retrieval`"
+    )
 
 
 def test_unseen_questions_have_classes_of_their_own_and_none_is_one_of_the_others() -> None:

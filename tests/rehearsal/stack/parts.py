@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.stack.folder import Folder, Shape, write
-from rehearsal.stack.parts_here import missing
+from rehearsal.stack.folder import Folder, Shape, missing, write
 
 needs_parts = pytest.mark.skipif(bool(missing()), reason="a stack needs " + "; ".join(missing()))
 NETWORK = "127.19."  # free_network begins after it
 
 
 def a_folder(path: Path, **shape: int) -> Folder:
-    """Write a stack's folder for nobody to run."""
+    """Write a stack's folder that is not run."""
     path.mkdir()
     return write(path, Shape(**shape), NETWORK)

@@ -18,9 +18,11 @@ from rehearsal.stack.folder import (
     COMPOSE_NETWORK,
     MOST_HOSTS,
     PARTS,
+    ROOT,
     RULES,
     Shape,
     StackError,
+    found,
     free_network,
     hurried,
     limit_callers,
@@ -28,7 +30,6 @@ from rehearsal.stack.folder import (
     write_hosts,
 )
 from rehearsal.stack.live import DEADLINE
-from rehearsal.stack.parts_here import ROOT, found
 from rehearsal.stack.processes import Programs
 from tests.rehearsal.stack.parts import NETWORK, a_folder, needs_parts
 
@@ -129,8 +130,9 @@ def test_a_folder_has_this_machines_addresses_alone_and_so_many_hosts(tmp_path: 
     assert not [path for path in written if COMPOSE_NETWORK in path.read_text(encoding="utf-8")]
     for cell in CELLS:
         assert _endpoints(folder.path / "hosts" / f"{cell}.yaml") == folder.hosts(cell)
-        targets = yaml.safe_load((folder.path / "targets" / f"{cell}.yaml").read_text(encoding="utf-8"))
-        assert targets[0]["targets"] == [f"{address}:8080" for address in folder.hosts(cell)]
+    jobs = yaml.safe_load((folder.path / "prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"]
+    targets = [each["targets"] for each in jobs[0]["static_configs"]]
+    assert targets == [[f"{address}:8080" for address in folder.hosts(cell)] for cell in CELLS]
 
 
 def test_two_stacks_never_share_a_network() -> None:
@@ -190,7 +192,7 @@ def test_composes_hosts_and_what_fills_it_find_the_shop_and_can_speak_to_it() ->
 
     for service in (*hosts, filling):
         assert service["environment"]["PEAKPLAN_SAMPLE_SHOP_URL"] == f"postgresql://{user}:{password}@{place}"
-        assert service["build"]["args"] == {"POSTGRES": "requirements/postgres.txt"}
+        assert service["build"]["args"] == {"POSTGRES": "postgres"}
     assert "python -m peakplan_client.postgres_products" in filling["entrypoint"][-1]
     assert find_spec("peakplan_client.postgres_products") is not None
 

@@ -1,14 +1,19 @@
-"""Every alert fires in Prometheus's own engine where its cell is in trouble, and clears once the trouble is over."""
+"""Every alert fires in Prometheus's own engine in trouble, and clears after it; Grafana's own model takes the board."""
 
+import json
+import re
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from rehearsal.stack.folder import PARTS, RULES
-from rehearsal.stack.parts_here import found
+from rehearsal.stack.folder import PARTS, ROOT, RULES, found
+from rehearsal.stack.monitor import DASHBOARD
 from tests.rehearsal.stack.parts import needs_parts
 
 STEP = 30  # seconds
@@ -250,3 +255,68 @@ def test_envoy_stands_for_the_balancer_cell_by_cell(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+needs_grafana = pytest.mark.skipif(
+    find_spec("grafana_foundation_sdk") is None, reason="Grafana's model is not installed: peakplan tools install stack"
+)
+
+
+def _unknown(board: dict[str, Any]) -> Iterator[str]:
+    """Yield what Grafana's own model of a dashboard does not know."""
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.cog.plugins import register_default_plugins
+    from grafana_foundation_sdk.models import dashboard, units
+
+    register_default_plugins()
+    yield from _lost(board, json.loads(JSONEncoder().encode(dashboard.Dashboard.from_json(board))), "the dashboard")
+    known = {value for name, value in vars(units).items() if not name.startswith("_")}
+    for panel in board["panels"]:
+        unit = panel["fieldConfig"]["defaults"].get("unit")
+        if unit not in known:
+            yield f"panel {panel['title']}: Grafana knows no unit {unit!r}"
+
+
+def _lost(written: Any, read: Any, where: str) -> Iterator[str]:
+    """Yield what the model does not take over as it is written; it adds its own defaults."""
+    if isinstance(written, dict) and isinstance(read, dict):
+        for key, value in written.items():
+            if key not in read:
+                yield f"{where}: Grafana knows no {key!r}"
+            else:
+                yield from _lost(value, read[key], f"{where}, {key}")
+    elif isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
+        for number, pair in enumerate(zip(written, read, strict=True)):
+            yield from _lost(*pair, f"{where} {number}")
+    elif written != read:
+        yield f"{where}: Grafana reads {read!r} where {written!r} is written"
+
+
+@needs_grafana
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, ""),
+        ({"unit": "percents"}, "panel p99: Grafana knows no unit 'percents'"),
+        ({"treshold": 3}, "knows no 'treshold'"),
+        ({"thresholds": {"mode": "absolute", "steps": [{"colour": "red", "value": None}]}}, "knows no 'colour'"),
+    ],
+)
+def test_grafana_takes_every_key_and_unit_and_what_it_would_overlook_is_told(change: dict[str, Any], said: str) -> None:
+    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    panel = next(panel for panel in board["panels"] if panel["title"] == "p99")
+    panel["fieldConfig"]["defaults"] |= change
+
+    faults = list(_unknown(board))
+
+    assert bool(faults) == bool(said)
+    assert said in "".join(faults)
+
+
+def test_grafanas_model_is_of_the_grafana_that_compose_runs() -> None:
+    compose = yaml.safe_load((PARTS / "compose.yaml").read_text(encoding="utf-8"))
+    image = compose["services"]["grafana"]["image"].partition(":")[2]
+    pinned = re.search(r'"grafana-foundation-sdk==\d+!([\d.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+    assert pinned is not None
+    assert pinned[1] == image

@@ -11,14 +11,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from rehearsal.load.client import LoadGenerator, Shot
+from rehearsal.client import LoadGenerator, Shot
 from rehearsal.stack.__main__ import host_variables, make_folder
-from rehearsal.stack.folder import CELLS, FLOODER, HOST_PORT, Shape, limit_callers
+from rehearsal.stack.folder import CELLS, FLOODER, HOST_PORT, ROOT, Shape, limit_callers
 from rehearsal.stack.monitor import Monitor
-from rehearsal.stack.parts_here import ROOT
 from rehearsal.stack.processes import running, trusting
 from rehearsal.stack.shop_database import ShopDatabase, why_none
-from rehearsal.tools.stack_table import render_balancer
 from tests.processes import PATIENCE, eventually
 from tests.rehearsal.stack.parts import needs_parts
 
@@ -123,19 +121,3 @@ def test_a_stack_that_is_told_to_stop_while_it_starts_leaves_nothing_running(tmp
     assert process.returncode == 0, said
     assert "nothing of it is left running" in said
     assert _running_in(folder) == []
-
-
-@needs_parts
-def test_what_envoy_adds_is_measured_beside_the_gateway_alone(tmp_path: Path) -> None:
-    figure = tmp_path / "balancer.json"
-    command = [sys.executable, "-m", "rehearsal.stack.overhead", "--seconds", "0.5", "--output", str(figure)]
-
-    done = subprocess.run(
-        [*command, "--folder", str(tmp_path / "stack")], cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE
-    )
-
-    assert done.returncode == 0, done.stderr
-    found = json.loads(figure.read_text(encoding="utf-8"))
-    assert all(found[way]["latency_ms"]["p50"] > 0 for way in ("envoy", "gateway"))
-    assert all(found[part]["processor_ms"] > 0 for part in ("envoy", "gateway"))
-    assert "through Envoy" in render_balancer(found)

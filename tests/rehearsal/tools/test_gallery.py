@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rehearsal.tools import gallery
-from rehearsal.tools.judgements import PARTLY, USABLE, WRONG, Judgement, digest, judgements, remark, summary
+from rehearsal.tools.gallery import PARTLY, USABLE, WRONG, Judgement, digest, judgements, remark, summary
 from service.planner.vocabulary import shipped_vocabulary
 from tests.server_process import serving
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.tools import image
+from rehearsal.tools import image, licences
+from service.requirement_parts import FILE, lines_of
 
 
 def layer(files: dict[str, tuple[bytes, int]]) -> bytes:
@@ -90,7 +91,7 @@ def test_what_buildah_draws_is_in_no_archive(tmp_path: Path) -> None:
 
 def test_wheels_are_those_of_the_image_s_python() -> None:
     """redis needs async-timeout before Python 3.11.3, which Debian 12 has; pip would ask the Python that runs it."""
-    lines = (image.REPOSITORY / "requirements/service.txt").read_text(encoding="utf-8").splitlines()
-    marks = {"sys_platform": "linux", "platform_machine": "x86_64"}
-    older, newer = (image.pinned(lines, marks | {"python_full_version": full}, "3.11") for full in ("3.11.2", "3.11.9"))
-    assert {release.partition("=")[0] for release in set(older) - set(newer)} == {"async-timeout"}
+    lines = lines_of("service", image.REPOSITORY / FILE)
+    marks = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.11"}
+    older, newer = (licences.pinned(lines, marks | {"python_full_version": full}) for full in ("3.11.2", "3.11.9"))
+    assert {release.name for release in set(older) - set(newer)} == {"async-timeout"}

@@ -2,6 +2,8 @@
 
 import math
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rehearsal.twin.cell import BY_RULE, FAILED, MODEL, Array, Cell, Constants, Kind, Load, Mode, percentile
+from rehearsal.twin.hosts import Memories
 from rehearsal.twin.work import QUANTILES, log_normal
 
 MEAN = 0.02
@@ -90,7 +93,7 @@ def test_the_wait_in_m_g_1_is_pollaczeks_and_khinchins_within_two_percent() -> N
 def test_no_request_is_lost_or_counted_twice(
     busy: float, hosts: int, nodes: int, replicas: int, retries: int, mode: Mode, seed: int
 ) -> None:
-    """Whatever the load and whichever host changes how, every request has one outcome, and no host keeps any."""
+    """Every request has one outcome and none stays in a host, under any load and any change of hosts."""
     made = cell(
         log_normal(MEAN, 3 * MEAN), busy * hosts * replicas / MEAN, 4, hosts=hosts, nodes=nodes, replicas=replicas,
         seed=seed, constants=Constants(retries=retries),
@@ -109,7 +112,7 @@ def test_no_request_is_lost_or_counted_twice(
 
 @pytest.mark.parametrize("busy", [0.5, 1.0, 4.0])
 def test_more_hosts_are_never_worse(busy: float) -> None:
-    """The same requests (common random numbers) on more and more hosts: fewer by rule, more by the model."""
+    """The same requests (common random numbers) on more and more hosts: fewer by the reader, more by the model."""
     by_model = []
     for hosts in (8, 10, 14, 20, 40):
         made = cell(log_normal(MEAN, 3 * MEAN), busy * 8 / MEAN, 60, hosts=hosts, nodes=3)
@@ -171,3 +174,39 @@ def test_a_fit_after_every_sixteenth_generation_decides_like_one_after_each() ->
             by_rule, arrived = by_rule + made.outcomes[:, BY_RULE].sum(), arrived + made.arrived
         shares.append(by_rule / arrived)
     assert shares[0] == pytest.approx(shares[1], abs=0.005)
+
+
+SHARES = np.cumsum(np.full(100, 0.01))
+
+
+def memories(rows: np.ndarray) -> Memories:
+    cell = cast(Cell, SimpleNamespace(remembered_until=rows))
+    return Memories(cell, SHARES, 300.0, seed=1, shared=True)
+
+
+def test_without_the_cache_each_host_keeps_what_it_was_asked_itself() -> None:
+    rows = np.full((4, 100), 50.0)
+    hosts = memories(rows)
+
+    hosts.keep_own(rate=40.0, hosts=4, seconds=10.0)  # each question once a host, in the mean
+
+    assert 0.4 < (rows > 0).mean() < 0.6, "as of a memory of so many seconds: it is known as long as it is not"
+    assert set(rows.ravel()) == {50.0, -1.0}
+    assert len({tuple(row > 0) for row in rows}) == 4, "others at each"
+
+
+def test_a_cache_that_comes_back_empty_knows_only_what_is_planned_since() -> None:
+    for empty in (True, False):
+        rows = np.full((2, 100), -1.0)
+        rows[0, :10] = 50.0
+        hosts = memories(rows)
+        hosts.shared = False
+        hosts.exchange()
+        assert (rows[1] == -1.0).all()
+
+        hosts.come_back(empty=empty)
+        rows[0, 20] = 80.0
+        hosts.exchange()
+
+        assert rows[1, 20] == 80.0
+        assert (rows[1, :10] == (-1.0 if empty else 50.0)).all()

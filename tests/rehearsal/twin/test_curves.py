@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.twin.curves import DAY, Curve, CurveError, at_hand, flash, read_curve, steady
+from rehearsal.load.arrivals import CurveError
+from rehearsal.twin.curves import DAY, Curve, at_hand, flash, read_curve, steady
 
 
 def written(folder: Path, rows: str, name: str = "trace.csv") -> str:

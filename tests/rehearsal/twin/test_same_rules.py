@@ -4,12 +4,12 @@ import ctypes
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pytest
 
-from rehearsal.simulated_gateway import Arrival, Clock, Outcome, Simulation
 from rehearsal.twin.cell import (
     ASKED,
     BY_CHOICE,
@@ -27,12 +27,15 @@ from rehearsal.twin.native import library
 from service.gateway.admission import Admission
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.request_queue import QueuedRequest
+from service.planner.caching import Router
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.reader.reading import Reader
 from service.planner.vocabulary import shipped_vocabulary
-from service.planner.worth.routing import Router
-from service.planner.worth.scorer import Scorer
-from service.settings.choices import SHIPPED_MODEL, Routing
+from service.settings.choices import Routing
+from tests.gateway.simulated import Arrival, Clock, Outcome, Simulation
+from tests.planner.reader.fake_readers import BOUND, by_length
+from tests.readers import bounded_model
 
 REASONS = {None: 0, "deadline": 1, "capacity": 2, "engine": 3}
 
@@ -166,7 +169,9 @@ class Asking(Simulation):
 @pytest.mark.parametrize("routing", get_args(Routing))
 @pytest.mark.parametrize("replicas", [1, 4])
 @pytest.mark.parametrize("busy", [0.7, 1.0, 1.5, 3.0])
-def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(replicas: int, busy: float, routing: Routing) -> None:
+def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(
+    replicas: int, busy: float, routing: Routing, tmp_path: Path
+) -> None:
     """Who plans, starts, ends, the cut at the deadline and late waiters: request by request the same as the service."""
     mean, count = 0.02, 4000
     numbers = np.random.default_rng(replicas)
@@ -177,32 +182,30 @@ def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(replicas: int, 
     rows[:, 3] = numbers.choice([0.295, 0.1], count)
     rows[:, 4] = numbers.choice([0.02, 0.2, 0.5, 0.9], count)
     rows[:, 5] = -1
-    scorer = Scorer.load(SHIPPED_MODEL)
-    assert scorer is not None
-    router = Router(routing, scorer)
-    by_worth, choice = routed(routing, SHIPPED_MODEL)
+    router, reader = Router(routing), by_length()
+    by_worth, choice = routed(routing, bounded_model(tmp_path / "model", BOUND))
     load = Load(times=np.full((1, 1, 1), mean), seconds=rows[-1, 0] + 10, replay=rows, by_worth=by_worth, choice=choice)
     cell = Cell(load, nodes=1, hosts=1, constants=Constants(refit_every=1))
     cell.bring_in(0, 0, replicas, np.zeros(0))
     cell.put_in_everywhere(0, 0.0)
     cell.advance(rows[-1, 0] + 9)
     service = Asking(replicas, forward=mean / 5, by_worth=routing != "off")
-    asked = [row for row in rows.tolist() if not router.is_for_rules(task_worth(row[4]))]
+    asked = [row for row in rows.tolist() if not router.is_for_reader(task_worth(row[4], reader))]
     outcomes = service.run(
         [Arrival(at, seconds, int(length), allowed, worth) for at, seconds, length, allowed, worth, _ in asked]
     )
     by_model = sum(outcome.by_model for outcome in outcomes)
     chosen = count - len(asked)
     assert cell.outcomes.sum(axis=0)[[MODEL, BY_CHOICE, BY_RULE]].tolist() == [by_model, chosen, len(asked) - by_model]
-    assert cell.host_counts[0, ASKED] == len(asked), "what rules plan by choice is no offered work"
+    assert cell.host_counts[0, ASKED] == len(asked), "what the reader plans by choice is no offered work"
     assert cell.host_counts[0, DEGRADED] == len(asked) - by_model
     assert (chosen > 0) == (routing == "always")
     assert busy < 1.5 or by_model < len(asked)
 
 
-def task_worth(worth: float) -> PlanTask:
+def task_worth(worth: float, reader: Reader) -> PlanTask:
     """A question of this worth."""
-    task = PlanTask(Question.parse("red shoes"), shipped_vocabulary())
+    task = PlanTask(Question.parse("red shoes"), shipped_vocabulary(), reader=reader)
     task.worth = worth
     return task
 

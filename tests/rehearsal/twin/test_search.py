@@ -16,8 +16,7 @@ from rehearsal.twin import __main__ as command
 from rehearsal.twin import search
 from rehearsal.twin.curves import steady
 from rehearsal.twin.rehearsal import Plan, attempt
-from rehearsal.twin.scenarios import SCENARIOS
-from rehearsal.twin.situation import Situation, event_of
+from rehearsal.twin.scenarios import SCENARIOS, Situation, event_of
 from rehearsal.twin.work import stated
 from tests.rehearsal.twin.test_simulation import DEV, PRIME_DAY
 
