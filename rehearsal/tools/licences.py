@@ -71,9 +71,12 @@ def is_allowed(licence: str) -> bool:
 
 
 def table() -> str:
-    """Return the table of docs/licences.md."""
-    rows = [f"| {name} | {licence} |" for name, (_, licence) in sorted(licences().items())]
-    return "\n".join(["| package | licence |", "|---|---|", *rows])
+    """Return the table of docs/licences.md, a row for each licence."""
+    packages: dict[str, list[str]] = {}
+    for name, (_, licence) in sorted(licences().items()):
+        packages.setdefault(licence, []).append(name)
+    rows = [f"| {licence} | {', '.join(names)} |" for licence, names in sorted(packages.items())]
+    return "\n".join(["| licence | packages |", "|---|---|", *rows])
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,23 +50,7 @@ DOCS = Path("docs")
 SHOWN = FLEETS / "prime-day.yaml"
 SEED = FLEETS / "mistral-7b.yaml"
 REHEARSED = REPOSITORY_ROOT / "docs" / "figures" / "rehearsals.json"
-COMMON_SETTINGS = (
-    "HOST",
-    "PORT",
-    "PEAKPLAN_MODEL_DIR",
-    "PEAKPLAN_ENGINE",
-    "PEAKPLAN_REPLICAS",
-    "PEAKPLAN_CACHE_URL",
-    "PEAKPLAN_API_KEYS_FILE",
-    "PEAKPLAN_FLEET",
-)
 _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re.DOTALL)
-
-
-def settings_table(names: Sequence[str] = ()) -> str:
-    """Return the settings of these names as a table; README.md shows those that most people set."""
-    by_name = {variable.name: variable for variable in variables(Settings)}
-    return "\n".join([*_SETTINGS_HEAD, *(_setting(by_name[name]) for name in names)])
 
 
 def every_setting() -> str:
@@ -225,7 +209,6 @@ def planner_sizes() -> str:
 # Blocks that show no file of docs/figures, then those that show one by other means or under another name.
 TABLES: dict[str, Callable[[], str]] = {
     "licences": licence_table,
-    "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,
     "decisions": decisions,
     "ordinary_peak": ordinary_peak,
