@@ -165,7 +165,7 @@ class Server(uvicorn.Server):
                 print(f"\n  The page: {url}   Ctrl-C ends it.\n", file=sys.stderr)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop listening, and finish what has come, connections included that nobody has accepted yet."""
+        """Stop listening, and finish open requests, also on connections that wait to be accepted."""
         waiting = [connection for listener in sockets or [] for connection in _accepted(listener)]
         for server in self.servers:
             server.close()
@@ -210,7 +210,7 @@ def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen yet: nobody may connect before the model is ready."""
+    """Return a bound socket that does not listen yet: clients connect once the model is ready."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

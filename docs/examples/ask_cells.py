@@ -1,7 +1,7 @@
 """Ask for a plan, and ask the second cell when the first fails: `python ask_cells.py "red nike shoes"`.
 
-For callers that resolve the cells' own names (docs/fleet.md, "Callers reach it"). Python's standard library alone; keep
-one connection a cell open in a real client. CELLS and CA_FILE are of your fleet.
+For callers that resolve the cells' names (docs/fleet.md, "Callers reach it"). A real client keeps a connection per cell
+open. Set CELLS and CA_FILE to those of your fleet.
 """
 
 import json
@@ -21,10 +21,10 @@ DEADLINE_MS = 300
 
 
 def ask(cells: Sequence[str], query: str, deadline_ms: int = DEADLINE_MS, ca_file: str | None = CA_FILE) -> Any:
-    """The plan of the first cell that gives one. Raises the last cell's error when none does.
+    """Return the plan of the first cell that answers. Raises the last cell's error if none does.
 
-    A refusal of the question itself (4xx but 429) is the same everywhere, so it is raised at once. What is left of the
-    deadline shrinks with each try: two thirds for the first cell, the rest for the second.
+    A refusal of the question (4xx but 429) is raised at once. The first cell gets two thirds of the deadline, each
+    other one a third.
     """
     context = ssl.create_default_context(cafile=ca_file)
     last: Exception = ValueError("no cell was named")

@@ -1,7 +1,6 @@
-"""What MkDocs does not do by itself: files of the repository as pages, and diagrams without a network.
+"""Hooks of MkDocs: files of the repository become pages, and diagrams need no network.
 
-The documents link to files all over the repository, as code hosts show them. Each file that a page of the site links to
-becomes a page under `repository/`, README.md the first page, and the links lead there.
+Each file of the repository that a page links to becomes a page under `repository/`, README.md the first page.
 """
 
 import posixpath
@@ -77,9 +76,9 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
-    """Name what a screen reader meets without a name, and give pages with a diagram what draws it.
+    """Add labels for screen readers, and our copy of Mermaid to pages with a diagram.
 
-    Material would fetch the latter from another host.
+    Material would fetch Mermaid from another host.
     """
     output = _named(output)
     if 'class="mermaid"' not in output:
@@ -89,12 +88,12 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # no
 
 
 def on_post_template(output: str, *, template_name: str, config: MkDocsConfig) -> str:  # noqa: ARG001
-    """Do the same for 404.html, which is made of no page."""
+    """Add labels for screen readers to 404.html."""
     return _named(output) if template_name.endswith(".html") else output
 
 
 def _named(output: str) -> str:
-    """Name the search and the lists of pages, and make no heading of a table's empty corner."""
+    """Label the search and the lists of pages; make a table's empty corner an ordinary cell."""
     output = output.replace('data-md-component="search" role="dialog"', _SEARCH, 1)
     titles = dict(_TITLE.findall(output))
     output = _SECTION.sub(lambda match: f'aria-label="Pages of {titles.get(match[1], match[1]).strip()}"', output)
@@ -102,7 +101,7 @@ def _named(output: str) -> str:
 
 
 def page_of(path: str) -> str:
-    """Return where a file or folder of the repository is in the site."""
+    """Return a repository path's page in the site."""
     if path == "README.md":
         return "index.md"
     target = REPOSITORY / path
@@ -115,7 +114,7 @@ def page_of(path: str) -> str:
 
 
 def source_of(uri: str) -> str:
-    """Return which file or folder of the repository a page of the site shows."""
+    """Return the repository path that a page of the site shows."""
     if uri == "index.md":
         return "README.md"
     path = uri.removeprefix("repository/") if uri.startswith("repository/") else f"docs/{uri}"

@@ -74,7 +74,7 @@ class ApiKeys:
 
     @property
     def required(self) -> bool:
-        """Whether a token is required. A list with comments alone, or an empty file, admits nobody, not everybody."""
+        """Whether a token is required. A file without keys admits no caller."""
         return self._required
 
     def caller(self, authorization: str) -> Caller | None:

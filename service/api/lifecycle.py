@@ -227,7 +227,7 @@ class Reloader:
         except EngineError as error:
             logger.error("reload failed: the old model stays", extra={"reason": str(error)})
             raise
-        except Exception as fault:  # a bug of ours, that nobody might wait for
+        except Exception as fault:  # a bug of ours: logged, because perhaps no caller waits
             logger.error("reload failed: the old model stays", extra={"exception": error_location(fault)})
             raise
         adopt()

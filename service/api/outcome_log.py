@@ -45,7 +45,7 @@ class OutcomeLogError(RuntimeError):
 
 
 class OutcomeLog:
-    """Keeps what was planned for whom, and what came of it. No request waits for the disk."""
+    """Keeps plans and their outcomes by caller. No request waits for the disk."""
 
     def __init__(self, folder: Path, *, keeps_text: bool, file_bytes: int, files: int, release: str = "") -> None:
         """Raise OutcomeLogError where the folder cannot be written."""
@@ -68,7 +68,7 @@ class OutcomeLog:
     def served(
         self, request_id: str, caller: str, question: Question, planned: Planned, exposure: Exposure | None = None
     ) -> None:
-        """Keep a plan that was answered, and what of an experiment the shopper got with it."""
+        """Keep an answered plan, and the shopper's arm of an experiment."""
         plan = planned.plan
         line = {
             "record": "plan", "request_id": request_id, "caller": caller, "time": round(time.time(), 3),
@@ -107,7 +107,7 @@ class OutcomeLog:
         )
 
     def close(self) -> None:
-        """Write what waits; a disk that hangs keeps nobody."""
+        """Write the waiting lines, without waiting for a disk that hangs."""
         self._plans.close()
         self._outcomes.close()
 
@@ -148,7 +148,7 @@ class LineFile:
         return True
 
     def close(self) -> None:
-        """Write what waits, and end the thread; a disk that hangs keeps nobody."""
+        """Write the waiting lines and end the thread, without waiting for a disk that hangs."""
         with contextlib.suppress(Full):
             self._lines.put(None, timeout=_CLOSE_SECONDS)
         self._thread.join(_CLOSE_SECONDS)
@@ -156,7 +156,7 @@ class LineFile:
     def _write_for_ever(self) -> None:
         while True:
             batch = [self._lines.get()]
-            while len(batch) < _BATCH and not self._lines.empty():  # nobody else takes lines
+            while len(batch) < _BATCH and not self._lines.empty():  # only this thread takes lines
                 batch.append(self._lines.get())
             self._write([line for line in batch if line is not None])
             if None in batch:

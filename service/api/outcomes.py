@@ -1,9 +1,9 @@
 """`POST /outcomes`: what shoppers did with what a plan found: rows to train on, and events to judge by.
 
 Off unless `PEAKPLAN_OUTCOMES_DIR` names a folder. Then every plan is a JSON line there and every outcome another, with
-the request id and the caller in both, by which they are joined (docs/own-data.md): nobody teaches another's plans. A
-plan's words are the shopper's; its line has them, and the values made of them, only if the operator set
-`PEAKPLAN_OUTCOMES_TEXT`, and else only keys of the vocabulary. Events (docs/value.md) go into files of their own.
+the request id and the caller in both. Training joins them by these, so a caller cannot label another's plans
+(docs/own-data.md). The shopper's words, and values made of them, are written only with `PEAKPLAN_OUTCOMES_TEXT`;
+otherwise only keys of the vocabulary are. Events (docs/value.md) go into files of their own.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class Outcome(BaseModel):
 
 
 def _unknown_names(product: Product | None, vocabulary: Vocabulary) -> list[FieldProblem]:
-    """Return what of a product is in other terms than the vocabulary's: rows with it would be learnt from wrongly."""
+    """Return the product's values that the vocabulary lacks: training must not learn from them."""
     if product is None:
         return []
     named: list[tuple[str, str, str, Mapping[str, object]]] = []
@@ -232,7 +232,7 @@ def _all_taken(kept: int, repeated: int) -> tuple[bytes, tuple[tuple[bytes, byte
 
 
 class AllTaken(Response):
-    """An answer whose body and headers are made already; others write them anew for each event."""
+    """A response with ready-made body and headers; an ordinary one would write them for each event."""
 
     def __init__(self, body: bytes, headers: tuple[tuple[bytes, bytes], ...]) -> None:
         self.status_code, self.background = 202, None

@@ -46,7 +46,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @staticmethod
     def on_refusal(request_id: str, status: int) -> None:
-        """Take the identifier and the status of what was refused before it was a request."""
+        """Take the identifier and the status of a request that was refused while it was read."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -220,7 +220,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.start_limit.enter(partial(self._begin, cycle, app), len(cycle.body), client)
 
     def _begin(self, cycle: RequestResponseCycle, app: Any) -> bool:
-        """Start the application; return False where nobody waits any more, or the request is turned away."""
+        """Start the application; return False if the client has left or the request is refused."""
         if cycle.disconnected:
             return False
         if self.request_filter is None or (refused := self.request_filter.refusal(cycle)) is None:
@@ -252,7 +252,7 @@ class HttpProtocol(HttpToolsProtocol):
         return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
 
     def _watch_sender(self) -> None:
-        """Have a timer for what the client owes, and none where it owes nothing."""
+        """Set a timer while the client owes bytes; clear it otherwise."""
         if self._watched == self._owed:
             return
         self._watched = self._owed
@@ -341,7 +341,7 @@ _TCP_INFO = struct.Struct("52xI")  # as far as tcpi_last_data_recv: milliseconds
 
 
 def waited_seconds(transport: asyncio.BaseTransport) -> float:
-    """Return for how long what has just been read lay there, also while nobody had accepted its connection.
+    """Return how long the bytes just read had waited, the time before their connection was accepted included.
 
     0 where the system does not tell: only Linux does, and only of TCP.
     """

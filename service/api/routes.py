@@ -250,9 +250,9 @@ async def unless_client_leaves(
 ) -> T:
     """Return the work's outcome; cancel it and raise ClientLeftError when the client disconnects first.
 
-    Given the working task, `unwanted` returns once nobody else waits for its result: it is not cancelled before. The
-    work runs in the request's own task: a second one would cost every plan more than the watch, which begins while the
-    model already works.
+    `unwanted` gets the working task and returns once no other request waits for its result; only then is the task
+    cancelled. The work runs in the request's own task, because a second task costs every plan more than the watch,
+    which begins while the model already works.
     """
     worker = asyncio.current_task()
     assert worker is not None

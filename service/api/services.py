@@ -39,8 +39,8 @@ class Services:
     metrics: Metrics
     observer: Observer
     reloader: Reloader
-    batches: CachingPlanner  # plans on replicas that nobody else needs
-    batch_places: Places  # as many of their questions are planned at the same time
+    batches: CachingPlanner  # plans on idle replicas
+    batch_places: Places  # limits how many of their questions are planned at once
     deadline_ms: int  # for requests without one
     deadline_watch: DeadlineWatch
     trace_seconds: float

@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 _TOO_LONG = "its prompt has "
 GRACE_SECONDS = 1.0  # for a cancelled replica to become free, before it is killed
-SURE = 0.98  # the probability from which on nobody is told of a choice
+SURE = 0.98  # choices at least this probable are not reported
 
 
 @dataclass(frozen=True, slots=True)

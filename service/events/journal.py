@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "events"
 _WAITING = 1024  # appends that wait for a slow disk, each no larger than a request
-_GATHER_SECONDS = 0.02  # between two writes, in which appends wake nobody
+_GATHER_SECONDS = 0.02  # between two writes; appends do not wake the thread meanwhile
 _CLOSE_SECONDS = 5.0  # for a disk that hangs
 
 
@@ -96,7 +96,7 @@ class Landing:
         return bool(await request)
 
     def _wake(self, loop: asyncio.AbstractEventLoop, written: "Future[bool]") -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no request waits
             loop.call_soon_threadsafe(self._land, written, written.result())
 
     def _land(self, written: "Future[bool]", kept: bool) -> None:
@@ -140,7 +140,7 @@ class Journal:
             except OSError as error:
                 raise JournalError(f"{file.path.parent}: {error.strerror}") from error
         self.listener: Callable[[], None] = lambda: None  # is told of every write
-        self.refused = self.spilled = 0  # events that nobody kept here, and those that another folder took
+        self.refused = self.spilled = 0  # events that no file took, and those that another folder took
         self._batch: _Batch | None = None  # what comes now; None: nothing has come since the last one was taken
         self._changed, self._sleeps, self._ends = Condition(), False, False
         self._thread = Thread(target=self._write_for_ever, name=NAME, daemon=True)
@@ -167,7 +167,7 @@ class Journal:
         return refused
 
     def close(self) -> None:
-        """Write what waits; a disk that hangs keeps nobody."""
+        """Write the waiting events, without waiting for a disk that hangs."""
         with self._changed:
             self._ends = True
             self._changed.notify()
@@ -177,7 +177,7 @@ class Journal:
         ends = False
         while not ends:
             _pause()
-            if self._batch is None and not self._ends:  # nobody has come for a while: the next one wakes this thread
+            if self._batch is None and not self._ends:  # no event for a while: the next one wakes this thread
                 self._sleep()
                 _pause()
             with self._changed:

@@ -1,8 +1,7 @@
 """Brings events from their files to another place, in order, however long that place is away.
 
-The files are what waits for it: nobody answers for an event before it is in one. What arrived is remembered in a file
-beside them, so that a process which is killed goes on where it was and sends at most one piece twice; the
-receiver takes each event once, by its id.
+An event is acknowledged once it is in a file, and waits there. A file beside them remembers what has arrived, so a
+killed process goes on where it was and sends at most one piece twice; the receiver takes each event once, by its id.
 """
 
 import contextlib
@@ -54,7 +53,7 @@ class Shipper:
         self._more.set()
 
     def close(self, seconds: float = 5.0) -> None:
-        """Bring what is there, and end; a sink that hangs keeps nobody, and the files stay."""
+        """Send the waiting events and end, without waiting for a sink that hangs; the files stay."""
         self._ends = True
         self._more.set()
         self._thread.join(seconds)

@@ -83,10 +83,9 @@ class Admission:
     ) -> None:
         """Let a request wait only while the share `quantile` of generations would finish before its deadline.
 
-        With `by_worth`, where not everybody who waits can be served the one of most worth goes first, the oldest of
-        equals. So nobody is refused to let one of less worth in. Where there is time for all the oldest goes first:
-        the request of least worth would otherwise be overtaken until it is too late, although there is capacity for
-        all.
+        With `by_worth`, if not all waiting requests can be served, the one of most worth goes first, the oldest of
+        equals. So no request is refused for one of less worth. If all can be served, the oldest goes first: otherwise
+        the request of least worth would be overtaken until it is too late.
 
         Before any of this, when several clients together ask for more than there is, clients within their fair share
         go first, then those that have used least (`shares.py`).

@@ -32,10 +32,10 @@ class Dispatcher:
         self._slots = slots
         self._admission = admission
         self._idle: list[Slot] = []  # longest idle first
-        self._lent: dict[Slot, asyncio.Task[Any]] = {}  # idle but for work that nobody waits for
+        self._lent: dict[Slot, asyncio.Task[Any]] = {}  # replicas lent to work that can wait
         self._closing = False
         self._again: asyncio.TimerHandle | None = None  # when a generation has to give way, as far as is known
-        self.on_idle: Callable[[], None] = lambda: None  # a replica has come free, and nobody of the queue takes it
+        self.on_idle: Callable[[], None] = lambda: None  # called when a replica is free and the queue does not take it
 
     @property
     def closing(self) -> bool:
@@ -63,7 +63,7 @@ class Dispatcher:
     ) -> Slot:
         """Wait for a free replica for a prompt of `length` characters, preferably not `avoid`.
 
-        Of several idle ones it is one that `prefers` is true of: nobody waits for that. The caller must `release` it.
+        Of several idle ones it takes one that `prefers` accepts, without waiting for one. The caller must `release` it.
         Raises CapacityError as soon as the deadline is known to be missed.
         """
         turn: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
@@ -83,7 +83,7 @@ class Dispatcher:
         return idle
 
     def lend(self, start: Callable[[Slot], asyncio.Task[T]]) -> asyncio.Task[T] | None:
-        """Start work that nobody waits for on an idle replica, until somebody needs it; None where none is idle."""
+        """Start work that can wait on an idle replica, until a request needs the replica; None if none is idle."""
         slot = self._find_idle(None) if self.can_lend else None
         if slot is None:
             return None
@@ -208,7 +208,7 @@ class Dispatcher:
         return min(self._idle, key=rank, default=None)
 
     def _find_lent(self) -> Slot | None:
-        """Return a replica that nobody waits for."""
+        """Return a replica lent to work that can wait."""
         return next((slot for slot in self._lent if slot.usable and not slot.busy), None)
 
 

@@ -1,7 +1,7 @@
-"""Idle replicas, for work that can wait, as a batch can: it ends as soon as a request needs the replica.
+"""Runs work that can wait, such as a batch, on idle replicas; it ends as soon as a request needs the replica.
 
-Such work never joins the queue of admission, which so decides about all others as if there were none: because of it
-nobody is refused, and nobody waits, but for the moment in which a cancelled generation stops.
+Such work never joins the admission queue, so it refuses and delays no request, except for the moment in which a
+cancelled generation stops.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Track = Callable[[asyncio.Task[GenerationResult]], asyncio.Task[GenerationResult
 
 
 class IdleReplicas:
-    """Idle replicas as an engine. What they generate was neither asked for nor admitted, and is counted nowhere."""
+    """Idle replicas as an engine. Their generations are neither admitted nor counted."""
 
     def __init__(self, dispatcher: Dispatcher, model_id: Callable[[], str], track: Track) -> None:
         """Take `track`, which holds a task and ends it when the pool closes."""

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Line:
-    """Those who wait for a turn. Clients take turns, so that nobody has more of them for having more connections."""
+    """Callers that wait. Clients take turns, so more connections give a client no more turns."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by client, whose is next first
@@ -92,7 +92,7 @@ class CostlyTurns:
         await self._turn(client, latest)
         began = self._clock()
         try:
-            await asyncio.sleep(0)  # who is ready goes first
+            await asyncio.sleep(0)  # tasks that are ready go first
             began = self._clock()
             return work()
         finally:

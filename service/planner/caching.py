@@ -164,7 +164,7 @@ class SingleFlight(Generic[T]):
         return outcome, False
 
     async def unwanted(self, worker: asyncio.Task[Any]) -> None:
-        """Return once nobody else waits for the work of this task."""
+        """Return once no other request waits for this task's work."""
         for flight in list(self._flights.values()):
             if flight.worker is worker:
                 await flight.alone.wait()
@@ -191,7 +191,7 @@ class Router:
         is_idle: Callable[[], bool] = lambda: False,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """Take `is_idle`, which tells whether a replica would start a question at once: then nobody asks its worth."""
+        """Take `is_idle`, which tells whether a replica would start a question at once: it is not weighed then."""
         self._routing = routing
         self._is_idle = is_idle
         self._draw = draw
@@ -208,7 +208,7 @@ class Router:
         return is_for_reader
 
     def weigh(self, task: PlanTask) -> float:
-        """Return what the model's plan of this is worth, 0 where nobody needs to know, and note it in the task."""
+        """Return what the model's plan of this is worth, 0 if no request competes, and note it in the task."""
         if task.reader is None or (task.worth is None and self._is_idle()):
             return 0.0
         is_new = task.worth is None
@@ -246,7 +246,7 @@ class CachingPlanner:
 
         `refusal` returns why no replica would take a prompt of so many characters, of this worth, from this client,
         with this deadline now, if that is certain. `router` says what questions are worth, and which are the reader's.
-        Unless it `remembers`, it only reads the cache: a batch that nobody asks twice would displace what people ask.
+        Unless it `remembers`, it only reads the cache: a batch's questions would displace those that people ask.
         """
         self._planner = planner
         self._version = version
@@ -296,7 +296,7 @@ class CachingPlanner:
         return self._stand_in(task, refusal)
 
     def plan_briefly(self, task: PlanTask, refusal: EngineError) -> Planned:
-        """Return the reader's plan of what an ordinary question has of a long one, which nobody has the time to read.
+        """Return the reader's plan of a long question, cut to an ordinary one's length.
 
         Never fails.
         """
@@ -338,7 +338,7 @@ class CachingPlanner:
         return planned
 
     async def unwanted(self, worker: asyncio.Task[Any]) -> None:
-        """Return once nobody else waits for the plan that this task makes; do not cancel the task before."""
+        """Return once no other request waits for this task's plan; only then may the task be cancelled."""
         await self._flights.unwanted(worker)
 
     async def _recall(self, key: str, task: PlanTask) -> Planned | None:

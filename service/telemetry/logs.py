@@ -87,7 +87,7 @@ class StallProofHandler(logging.Handler):
         super().close()
 
     def _write(self, timeout: float) -> None:
-        """Write until nobody has taken anything for `timeout` seconds."""
+        """Write until the reader has taken nothing for `timeout` seconds."""
         try:
             while self._pending and self._writable.poll(timeout * 1000):
                 # A pipe that is writable takes so much without blocking.

@@ -33,7 +33,7 @@ INT8: Mapping[str, Any] = {
     "quantization_type": "per_channel_symmetric",
     "quantization_dtype": "int8",
 }
-# Positions of the KV cache where nobody says how many; where they are too few, the next multiple of the second.
+# The KV cache's default positions; a longer cache is rounded up to a multiple of the step.
 SEQUENCE_LENGTH, _SEQUENCE_STEP = 512, 64
 # NxDI has no Medusa graph without a sampler of so many best tokens (neuronx_distributed/utils/medusa_utils.py). Ours
 # takes nothing from it (`nxdi.py`), and no tree that anybody has published goes beyond their ranks.

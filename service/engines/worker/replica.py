@@ -135,7 +135,7 @@ class ReplicaEngine:
             ours.close()
             raise
         _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaConnection, sock=ours)
-        self._link.send(LoadModel(self._source, os.getpid()))  # a process says nothing before, when nobody would listen
+        self._link.send(LoadModel(self._source, os.getpid()))  # a process speaks only after this
         try:
             async with asyncio.timeout(None if self._fork_server is None else _FORKED_SECONDS):
                 return await self._link.expect()
