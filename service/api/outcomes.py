@@ -84,7 +84,7 @@ class Outcome(BaseModel):
 
 
 def _unknown_names(product: Product | None, vocabulary: Vocabulary) -> list[FieldProblem]:
-    """Return the product's values that the vocabulary lacks: training must not learn from them."""
+    """Return a problem for each name that the vocabulary lacks: training must not learn from it."""
     if product is None:
         return []
     named: list[tuple[str, str, str, Mapping[str, object]]] = []
