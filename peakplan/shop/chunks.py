@@ -57,7 +57,7 @@ class Chunks:
         self._state = folder / "read.state"
 
     def read(self, source: Path, roles: Roles, table: str | None, total: int | None, *, quiet: bool) -> None:
-        """Fill the chunks, or what of them is missing. Raises SourceError."""
+        """Fill the missing chunks. Raises SourceError."""
         state = load(self._state) or {"chunks": 0, "line": 0, "products": 0, "bad": [], "bad_count": 0, "done": False}
         if state["done"]:
             return
@@ -103,7 +103,7 @@ _MOST_BAD = 1000  # bad rows that are named; all are counted
 
 
 def fingerprint(source: Path, roles: Roles, table: str | None) -> str:
-    """Return what makes two runs the same: the file as it is, and what its fields mean."""
+    """Return a digest of the file's state and of its fields' roles: two runs with the same one are the same."""
     status = source.stat()
     about = [
         str(source.absolute()),

@@ -64,7 +64,7 @@ def _words(title: str) -> list[str]:
 
 
 def _weighed(words: Sequence[str], known: Container[str]) -> dict[int, float]:
-    """Return what each thing of a title counts by its place: one that says more of the next, less."""
+    """Return the weight of each thing in a title by its place: a thing that describes the next one weighs less."""
     places = [at for at, word in enumerate(words) if word in known]
     after = {at: next((then for then in range(at + 1, len(words)) if words[then][-1].isalpha()), -1) for at in places}
     return {at: _BEFORE if after[at] in places else 1.0 for at in places}

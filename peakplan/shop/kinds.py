@@ -85,7 +85,7 @@ class Evidence:
         self._kinds, self._sharpness = Kinds(read_files(folder)), certainty.sharpness
 
     def guess(self, one: Product) -> tuple[Path, float] | None:
-        """Return the likeliest category of a product and its share of what tells; after `write`."""
+        """Return a product's likeliest category and its share of the evidence. Call `write` first."""
         named: tuple[list[str], ...] = (
             list(heads(one.title))[:1],
             [],

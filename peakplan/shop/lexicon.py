@@ -98,7 +98,7 @@ class Learnt:
         return {name: paths.total() / self.counts.products["all"] for name, paths in filled.items()}
 
     def _share(self, kind: str, short: str, count: int) -> float:
-        """Return of the titles that say a value the share of those whose own it is; 1 where none says it."""
+        """Return the share of titles naming a value whose product has that value; 1 if no title names it."""
         total: float = self.counts.phrases[short] if len(short.split()) <= 3 else 0
         if kind == "brand":  # a title that says it tells nothing of a product whose brand is not known
             total -= self.counts.unbranded[short]

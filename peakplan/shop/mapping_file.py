@@ -70,7 +70,7 @@ def learnt_mapping(learnt: Learnt, roles: Roles, index: str, currency: str | Non
 
 
 def _currencies(learnt: Learnt, roles: Roles, price: dict[str, Any]) -> Iterator[str]:
-    """Yield what is worth saying of several currencies; a field that says each product's is a part of the mapping."""
+    """Yield a note if prices have several currencies; put the field that names them into the mapping."""
     found = learnt.counts.currencies
     if len(found) < 2 or found.most_common(1)[0][1] >= _ONE_CURRENCY * found.total():
         return
@@ -103,7 +103,7 @@ def _facets(learnt: Learnt, roles: Roles, levels: list[str]) -> dict[str, Any]:
 
 
 def _facet(facet: str, field: str, value_of: dict[str, str]) -> dict[str, Any]:
-    """Return a facet whose values are those of its field as written, each known by the names of all that mean it."""
+    """Return a facet: its field's values as written, each with the other spellings and names of the value."""
     found: dict[str, Any] = {"field": field, "boost": _BOOSTS.get(facet, 0.3)}
     if len(value_of) > _MOST_VALUES:
         return found

@@ -58,12 +58,12 @@ class KindVectors:
 
 
 def unit(vectors: Floats) -> Floats:
-    """Return vectors with length 1; what has none stays."""
+    """Return vectors of length 1; zero vectors stay."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(lengths, 1e-9), np.float32)
 
 
 def _apart(vectors: Floats) -> Floats:
-    """Return what tells each category from what all of them have: everything in a shop is something to buy."""
+    """Return unit vectors without the mean of all categories, which only says "something to buy"."""
     units = unit(vectors)
     return unit(units - units.mean(0))

@@ -267,7 +267,7 @@ def _says_stock(one: FieldProfile) -> bool:
 def _unused(
     left: Profiles, found: Mapping[str, str], sample: Sequence[Mapping[str, Any]]
 ) -> tuple[list[str], list[str]]:
-    """Return what is left out and matters, since nothing else has that role, and what is only worth a note."""
+    """Return the unused fields whose role no other field has, and notes on the other unused fields."""
     lost, notes = [], []
     for name, one in left.items():
         for role, pattern in _IMPORTANT.items():

@@ -172,9 +172,9 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
 def _batch_planner(
     planner: Planner, pool: ReplicaPool, memory: PlanCache, router: Router, drain: Drain
 ) -> CachingPlanner:
-    """Return what plans the questions of batches. They read people's plans in the cache, and displace none of them.
+    """Return the planner of batches. It reads the cache of ordinary plans and writes nothing into it.
 
-    Work in progress is shared among themselves alone: a shopper who asks the same does not wait with them.
+    Only questions of batches share work in progress: a shopper who asks the same does not wait for a batch.
     """
 
     def refusal(deadline: float | None, _length: int, _worth: float, _client: str) -> CapacityError | None:
@@ -187,7 +187,7 @@ def _batch_planner(
 
 
 def _read_model(settings: Settings, planner: Planner, trial: Experiment | None, shop: SampleShop) -> Callable[[], None]:
-    """Read what planning must know of the settings' model; what is returned makes it known. Raises EngineError."""
+    """Read vocabulary, reader and shops of the settings' model. Returns a function that adopts them. Raises EngineError."""
     vocabulary, reader = settings_vocabulary(settings), settings_reader(settings)
     shops = Shops.load(settings)
 

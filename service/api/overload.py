@@ -111,7 +111,7 @@ class StartLimit:
             self._start_turn()
 
     def _next(self) -> tuple[Callable[[], object], int]:
-        """Take out the oldest of the client whose last one began longest ago."""
+        """Take out the oldest request of the client whose last request began longest ago."""
         client, waiting = self._waiting.popitem(last=False)
         first = waiting.popleft()
         if waiting:

@@ -97,7 +97,7 @@ _GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class Api(FastAPI):
-    """A FastAPI whose document also has our problem documents, the vocabulary's names and the default deadline."""
+    """A FastAPI that adds problem documents, the vocabulary's names and the default deadline to its document."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(generate_unique_id_function=lambda route: route.name, **options)

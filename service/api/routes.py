@@ -138,7 +138,7 @@ def _at_once(task: PlanTask, use: Services) -> Planned | None:
 
 
 def _left(headers: Mapping[bytes, bytes]) -> float:
-    """Return the seconds for which the balancer still waits: a second try has what the first has left of the deadline.
+    """Return the seconds for which the balancer still waits: a retry has only the rest of the deadline.
 
     Envoy's router filter writes the header, "the time in milliseconds the router expects the request to be completed";
     other balancers write none. A caller that writes it itself shortens its own time.

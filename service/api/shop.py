@@ -151,7 +151,7 @@ class SampleShop:
         self._is_stale = True
 
     async def close(self) -> None:
-        """Give back what the shop keeps between searches."""
+        """Close the shop's connections and files."""
         if self._shop is not None:
             await asyncio.to_thread(self._shop.close)
 
@@ -248,7 +248,7 @@ class SampleShop:
             self._inside -= 1
 
     async def _opened(self) -> None:
-        """Open the shop, once for all who wait; it goes on where they leave. Raises _NoAnswerError."""
+        """Open the shop once for all waiting searches, even if they are cancelled. Raises _NoAnswerError."""
         if self._shop is not None and not self._is_stale and self._opening is None:
             return
         if self._opening is None:
@@ -321,6 +321,6 @@ class _Search(Generic[T]):
 
 
 def _heard(working: asyncio.Task[Any]) -> None:
-    """Take what a search raised whose caller has left."""
+    """Retrieve the exception of a search whose caller has left, so that asyncio does not report it."""
     if not working.cancelled():
         working.exception()

@@ -237,7 +237,7 @@ class RunningGeneration:
                 )
 
     def result(self) -> Generation:
-        """Return the finished generation. Raises what ended it otherwise."""
+        """Return the finished generation. Raises the error that ended it, if any."""
         if self.error is not None:
             raise self.error
         assert self.stop_reason is not None, "it goes on"
@@ -254,7 +254,7 @@ class RunningGeneration:
         return "cancelled" if self.cancelled() else None
 
     def _advance(self, tree: TokenTree, verdict: Verdict, kept: int) -> list[int]:
-        """Update the state after one forward, of whose path the target has kept `kept` nodes.
+        """Update the state after a forward. The target has kept the first `kept` nodes of the verdict's path.
 
         Returns the tokens credited to this forward, including those that the grammar forces next.
         """

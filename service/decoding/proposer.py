@@ -175,7 +175,7 @@ class PredictionProposer:
 
 
 class PromptCopyProposer:
-    """Lets another proposer draft, and continues its leaves with what follows their tokens in the prompt."""
+    """Lets another proposer draft, then extends each leaf by the tokens that follow its token in the prompt."""
 
     def __init__(self, prompt: Sequence[int], then: Proposer, longest: int = LONGEST) -> None:
         """Copy at most `longest` nodes from a leaf on."""

@@ -154,7 +154,7 @@ class LlamaTarget(TargetWithHeads):
         prefixes: PrefixCache | None = None,
         salt: str = "",
     ) -> None:
-        """Use `cache`, which should have room for a tree beyond prompt and plan: what does not fit is not drafted.
+        """Use `cache`. It should have room for a tree beyond prompt and plan: nodes without room are not drafted.
 
         `prefixes` has prompts that `model` has read, and gets this one; only those under `salt` are used.
         """
