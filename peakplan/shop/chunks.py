@@ -103,7 +103,7 @@ _MOST_BAD = 1000  # bad rows that are named; all are counted
 
 
 def fingerprint(source: Path, roles: Roles, table: str | None) -> str:
-    """Return a digest of the file's state and of its fields' roles: two runs with the same one are the same."""
+    """Return the file's state and its fields' roles as text: a run goes on only from one with the same text."""
     status = source.stat()
     about = [
         str(source.absolute()),

@@ -187,7 +187,7 @@ def _batch_planner(
 
 
 def _read_model(settings: Settings, planner: Planner, trial: Experiment | None, shop: SampleShop) -> Callable[[], None]:
-    """Read vocabulary, reader and shops of the settings' model. Returns a function that adopts them. Raises EngineError."""
+    """Read the settings' vocabulary, reader and shops; return a function that adopts them. Raises EngineError."""
     vocabulary, reader = settings_vocabulary(settings), settings_reader(settings)
     shops = Shops.load(settings)
 

@@ -151,7 +151,7 @@ class SampleShop:
         self._is_stale = True
 
     async def close(self) -> None:
-        """Close the shop's connections and files."""
+        """Close what the shop keeps open between searches."""
         if self._shop is not None:
             await asyncio.to_thread(self._shop.close)
 
