@@ -277,13 +277,16 @@ def test_the_table_names_machine_and_kernel_and_lists_what_is_missing() -> None:
     figure["forced"] = True
     figure["threads"]["1"]["CTranslate2 int8"]["instructions"] = "AVX2 alone"
     figure["threads"]["1"]["llama.cpp Q8_0"]["instructions"] = "what it detects"
-    table = render("peers", {"machines": {name: figure, "Ryzen 5600, avx2": figure}})
+    shown = {"machines": {name: figure, "Ryzen 5600, avx2": figure}}
+    table, forwards = render("peers", shown), render("peers_forwards", shown)
 
-    assert f"**{name}**" in table
-    assert "**Ryzen 5600, avx2**" in table
+    for each in (table, forwards):
+        assert f"**{name}**" in each
+        assert "**Ryzen 5600, avx2**" in each
+        assert "| OpenVINO int8 |" not in each
     assert "OpenVINO int8: not installed: no wheel for this system." in table
-    assert "llama.cpp Q8_0" in table.rsplit("cannot be held", 1)[0].rsplit("limits.cpp", 1)[1]
-    assert "| OpenVINO int8 |" not in table
+    assert "llama.cpp Q8_0" in table.rsplit("May use all of this processor's instructions: ", 1)[1]
+    assert "Ryzen 5600, avx2: the limit is" in forwards
 
 
 @pytest.fixture(scope="module")
