@@ -248,7 +248,12 @@ _WAYS: dict[str, Callable[[dict[str, Any]], str]] = {
     "gallery": render_gallery,
     "neuron_graphs": partial(render, "neuron_loop"),
 }
-_FILES = {"every_decoding": "decoding", "breakdown": "decoding", "peers_forwards": "peers", "behaviour_classes": "quality"}
+_FILES = {
+    "every_decoding": "decoding",
+    "breakdown": "decoding",
+    "peers_forwards": "peers",
+    "behaviour_classes": "quality",
+}
 
 
 def rewrite(text: str, figures: Path = FIGURES) -> str:
