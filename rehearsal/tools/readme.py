@@ -203,28 +203,28 @@ def at_full_use() -> str:
     return "\n".join(rows)
 
 
-def _ways(ways: Sequence[Way | NoWay]) -> list[str]:
-    """Return a planner's cells: the instances of each time with their prices, then those on which it does not run."""
+def _ways(ways: list[Way | NoWay]) -> list[str]:
+    """Return the instances of each time with their prices, then those on which the planner does not run."""
     kinds: dict[str, list[str]] = {}
     for each in ways:
         if isinstance(each, Way):
             time = f"{each.mean_ms:.0f} ms, p99 {each.p99_ms:.0f}; {each.how}"
             kinds.setdefault(time, []).append(f"{each.kind} {each.per_million:.2f}")
-    shown = [f"{', '.join(named)} | {time}" for time, named in kinds.items()]
-    no = [f"{each.kind}: {each.reason}" for each in ways if isinstance(each, NoWay)]
-    return [*shown, f"{', '.join(no)} | no"] if no else shown
+    shown = [f"{', '.join(named)}: {time}" for time, named in kinds.items()]
+    no = [f"{each.kind} ({each.reason})" for each in ways if isinstance(each, NoWay)]
+    return [*shown, f"not {', '.join(no)}"] if no else shown
 
 
 def planner_sizes() -> str:
     """Return what a million plans cost by size of planner and instance, and from which size each instance pays."""
     prices = Prices.from_json()
     rows = table(prices)
-    lines = [f"| planner | {prices.currency} per million plans | a plan takes |", "|---|---|---|"]
+    lines = [f"By planner, {prices.currency} per million plans on each instance, and how long a plan takes there:", ""]
     names: dict[tuple[str, ...], list[str]] = {}
     for planner, ways in rows:
         names.setdefault(tuple(_ways(ways)), []).append(f"**{planner.name}**, {planner.layer_bytes / 1e9:.2f} GB")
-    for cells, planners in names.items():
-        lines += [f"| {'' if number else '; '.join(planners)} | {each} |" for number, each in enumerate(cells)]
+    for each, planners in names.items():
+        lines += [f"- {'; '.join(planners)}", *(f"  - {shown}" for shown in each)]
     firsts = {kind: pays_from(rows, kind) for kind in KINDS}
     said = [f"{kind} from {first.name.partition(' ')[0]}" for kind, first in firsts.items() if first]
     last = f"Cheapest of what a fleet may run on: {', '.join(said)}. All within {SLO_MS:g} ms at p99."
@@ -248,12 +248,7 @@ _WAYS: dict[str, Callable[[dict[str, Any]], str]] = {
     "gallery": render_gallery,
     "neuron_graphs": partial(render, "neuron_loop"),
 }
-_FILES = {
-    "every_decoding": "decoding",
-    "breakdown": "decoding",
-    "peers_forwards": "peers",
-    "behaviour_classes": "quality",
-}
+_FILES = {"every_decoding": "decoding", "behaviour_classes": "quality"}
 
 
 def rewrite(text: str, figures: Path = FIGURES) -> str:
