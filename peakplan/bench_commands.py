@@ -172,7 +172,7 @@ passes_on(
     "gallery",
     "rehearsal.tools.gallery",
     ("service", "torch"),
-    "docs/gallery.md: sixty questions and the shipped model's plans.",
+    "Sixty questions and the shipped model's plans, for docs/gallery.md.",
     then=(_SHOW,),
 )
 passes_on(

@@ -7,7 +7,8 @@ plan of what the model wrote. It takes no model: the texts that the model wrote 
 The questions (rehearsal/tools/gallery_questions.jsonl) were written before any plan of them was seen, none was
 exchanged since, and nothing is tuned to them: they show what a shop gets, failures included. Three judges
 (gallery_judgements.jsonl), who saw the contract, the questions and the plans alone, called each plan usable, partly
-usable or wrong. A verdict is of the plan that was judged, and is not shown beside another one.
+usable or wrong. A verdict is of the plan that was judged, and is not shown beside another one. The page shows every
+plan that most judges faulted and the first of the others.
 """
 
 import argparse
@@ -32,6 +33,7 @@ FIGURE = Path("docs/figures/gallery.json")
 QUESTIONS = Path(__file__).with_name("gallery_questions.jsonl")
 JUDGEMENTS = Path(__file__).with_name("gallery_judgements.jsonl")
 USABLE, PARTLY, WRONG = "usable", "partly", "wrong"
+SHOWN = 10  # of the plans without a fault
 Asked = dict[str, Any]  # {"query": str, "history": [str]}, as POST /plan takes it
 
 
@@ -111,9 +113,10 @@ def what_is_stale(figure: dict[str, Any], asked: Sequence[Asked], vocabulary: Vo
 
 
 def render(figure: dict[str, Any]) -> str:
-    """Return every question with its plan and what judges found wrong; a plan's empty fields are left out."""
-    judged = judgements()
-    shown = ("\n".join(_shown(number, row, judged)) for number, row in enumerate(figure["rows"], 1))
+    """Return the plans with a fault, what it is, and the first without; a plan's empty fields are left out."""
+    judged, rows = judgements(), list(enumerate(figure["rows"], 1))
+    first = [number for number, row in rows if not remark(row["plan"], judged)][:SHOWN]
+    shown = ("\n".join(_shown(*each, judged)) for each in rows if each[0] in first or remark(each[1]["plan"], judged))
     return "\n\n".join([summary([row["plan"] for row in figure["rows"]], judged), *shown])
 
 
@@ -130,12 +133,18 @@ def _shown(number: int, row: dict[str, Any], judged: Mapping[str, Judgement]) ->
 
 
 def _said(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return what a plan says: mode, intent and whatever is not empty."""
-    price = plan["price"] if any(plan["price"][bound] is not None for bound in ("min", "max")) else None
-    rating = plan["rating"] if plan["rating"]["min"] is not None else None
-    sort = plan["sort"] if plan["sort"] != "relevance" else None
-    said = {**plan, "price": price, "rating": rating, "sort": sort}
-    return {name: value for name, value in said.items() if value}
+    """Return what a plan says: mode, intent and whatever is not empty, in its parts too."""
+    said: dict[str, Any] = _without_empty(plan)
+    return {name: value for name, value in said.items() if (name, value) != ("sort", "relevance")}
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_empty(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    kept = ((name, _without_empty(each)) for name, each in value.items())
+    return {name: each for name, each in kept if each not in (None, "", [], {})}
 
 
 def _asked(row: Asked) -> tuple[str, list[str]]:

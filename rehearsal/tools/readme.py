@@ -23,6 +23,7 @@ from infra.fleet.cost_report import (
     KINDS,
     NEURON_TYPES,
     SLO_MS,
+    NoWay,
     Option,
     Way,
     by_routing,
@@ -186,24 +187,32 @@ def at_full_use() -> str:
     return "\n".join(rows)
 
 
+def _ways(ways: list[Way | NoWay]) -> list[str]:
+    """Return the instances of each time with their prices, then those on which the planner does not run."""
+    kinds: dict[str, list[str]] = {}
+    for each in ways:
+        if isinstance(each, Way):
+            time = f"{each.mean_ms:.0f} ms, p99 {each.p99_ms:.0f}; {each.how}"
+            kinds.setdefault(time, []).append(f"{each.kind} {each.per_million:.2f}")
+    shown = [f"{', '.join(named)}: {time}" for time, named in kinds.items()]
+    no = [f"{each.kind} ({each.reason})" for each in ways if isinstance(each, NoWay)]
+    return [*shown, f"not {', '.join(no)}"] if no else shown
+
+
 def planner_sizes() -> str:
     """Return what a million plans cost by size of planner and instance, and from which size each instance pays."""
     prices = Prices.from_json()
     rows = table(prices)
-    lines = [f"| {prices.currency} per million plans | {' | '.join(KINDS)} |", f"|---|{'---|' * len(KINDS)}"]
+    lines = [f"By planner, {prices.currency} per million plans on each instance, and how long a plan takes there:", ""]
+    names: dict[tuple[str, ...], list[str]] = {}
     for planner, ways in rows:
-        cells = [
-            f"{each.per_million:.2f}: {each.mean_ms:.0f} ms, p99 {each.p99_ms:.0f}; {each.how}"
-            if isinstance(each, Way)
-            else f"no: {each.reason}"
-            for each in ways
-        ]
-        lines.append(f"| **{planner.name}**, {planner.layer_bytes / 1e9:.2f} GB of layers | {' | '.join(cells)} |")
+        names.setdefault(tuple(_ways(ways)), []).append(f"**{planner.name}**, {planner.layer_bytes / 1e9:.2f} GB")
+    for each, planners in names.items():
+        lines += [f"- {'; '.join(planners)}", *(f"  - {shown}" for shown in each)]
     firsts = {kind: pays_from(rows, kind) for kind in KINDS}
     said = [f"{kind} from {first.name.partition(' ')[0]}" for kind, first in firsts.items() if first]
-    never = [kind for kind, first in firsts.items() if first is None]
-    last = f"Cheapest of what a fleet may run on: {', '.join(said)}; never of these sizes: {', '.join(never)}."
-    return "\n".join([*lines, "", f"{last} All within {SLO_MS:g} ms at p99."])
+    last = f"Cheapest of what a fleet may run on: {', '.join(said)}. All within {SLO_MS:g} ms at p99."
+    return "\n".join([*lines, "", last])
 
 
 # Blocks that show no file of docs/figures, then those that show one by other means or under another name.

@@ -186,8 +186,10 @@ def test_the_page_tells_what_of_it_is_the_machines() -> None:
     lines = render("neighbours", {"bystanders": costly}).splitlines()
     assert "40.0 of their questions a second" in lines[2]
     assert "their p99 is 85.0 ms" in lines[2]
-    assert "| traces | 4 | 9.5 | 80.0 | 80.0 | 90.0 | 1 |" in lines
-    assert "| all at once | 48 | 9.5 | 80.0 | 80.0 | 90.0 | 1 |" in lines
+    assert "p99 from 80.0 to 90.0 ms" in lines[1]
+    assert "(4 callers; all at once: 48). Plans by the reader: traces 1, all at once 1, else 0." in lines[4]
+    assert "| traces | 9.5 | 80.0 | 90.0 |" in lines
+    assert "| all at once | 9.5 | 80.0 | 90.0 |" in lines
 
 
 def test_beside_callers_who_never_came_nothing_is_measured() -> None:
