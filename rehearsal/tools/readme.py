@@ -115,7 +115,7 @@ def ordinary_peak() -> str:
         "|---|---:|---:|---:|---|",
     ]
     rows += [_row(option, settings.name) for option in options(settings, prices)]
-    return "\n".join([*rows, "", *_grounds()])
+    return "\n".join([*rows, "", _core_times()])
 
 
 def _row(option: Option, fleet: str) -> str:
@@ -124,13 +124,11 @@ def _row(option: Option, fleet: str) -> str:
     return f"| {name} | {counts} | {option.hourly:.0f} | {option.per_million:.2f} | {option.ground} |"
 
 
-def _grounds() -> list[str]:
-    """Return what the processors' times are taken from."""
-    kinds: dict[str, list[str]] = {}
-    for kind in CPU_TYPES:
-        if (time := cpu_service_time(kind)) is not None:
-            kinds.setdefault(f"{time.mean_ms:g} ms of a core, {time.source}", []).append(kind)
-    return [f"- {' and '.join(names)}: {ground}." for ground, names in kinds.items()]
+def _core_times() -> str:
+    """Return how long a plan keeps a core of each processor busy."""
+    times = {kind: time for kind in CPU_TYPES if (time := cpu_service_time(kind)) is not None}
+    shown = ", ".join(f"{kind} {time.mean_ms:g}" for kind, time in times.items())
+    return f"Milliseconds of a core a plan: {shown}. No arm64 core was timed."
 
 
 def routing() -> str:
@@ -185,7 +183,7 @@ def at_full_use() -> str:
     """Return the plans a second of each kind of instance at full use, by formulae and by measured processors."""
     prices, loop = Prices.from_json(), Loop.read()
     rates = {
-        f"{kind}, batches of {batch} ({busy_ms(loop, batch):.0f} ms of a NeuronCore)": plans_per_second(
+        f"{kind}, batches of {batch} ({busy_ms(loop, batch):.0f} ms)": plans_per_second(
             kind, loop, batch
         )
         for batch in BATCHES
@@ -195,7 +193,7 @@ def at_full_use() -> str:
         instance = catalogue().types[kind]
         if (time := cpu_service_time(kind)) is not None:
             rates[f"{kind}, int8 kernels"] = instance.cores * 1000 / time.mean_ms
-    rows = [f"| at full utilisation | plans per second | {prices.currency} per million plans |", "|---|---:|---:|"]
+    rows = [f"| at full use (ms of a NeuronCore) | plans per second | {prices.currency} per million plans |", "|---|---:|---:|"]
     for name, rate in rates.items():
         million = prices.instance_hour[name.partition(",")[0]] / 3600 / rate * 1e6
         rows.append(f"| {name} | {rate:.0f} | {million:.2f} |")
