@@ -175,7 +175,9 @@ class AuthSettings(BaseModel):
     model_config = _FROZEN
 
     api_keys: SecretStr = Field(default=SecretStr(""), description="lines of `name, SHA-256 of a key, its rate`")
-    api_keys_file: Path | None = Field(default=None, description="a file of lines `name, SHA-256 of a key, its rate`, reloaded when it changes")
+    api_keys_file: Path | None = Field(
+        default=None, description="a file of lines `name, SHA-256 of a key, its rate`, reloaded when it changes"
+    )
     control_token: SecretStr = Field(
         default=SecretStr(""), description="allows POST /drain and /reload from this host; empty: signals only"
     )
