@@ -233,7 +233,7 @@ NOWHERE = "docs/runbooks"
 _LINK = re.compile(r"\]\(([^)#]+\.md)\)")
 _PAGE = """# Alarms
 
-Every cell has these; thresholds are prime-day's (`slo:`). Those that *page* names page, the others open a ticket
+Every cell has these; thresholds are prime-day's (`slo:`). The last row lists those that page; the others open a ticket
 (`on_call:`). Written by `python -m infra.fleet.alarm_table` from infra/fleet/alarms.py.
 
 {table}
@@ -249,9 +249,10 @@ Scaling. `runbooks:` in the fleet file says where runbooks are published, for `r
 
 
 def table(alarms: Sequence[Alarm]) -> str:
+    """Return a row for each alarm that tells somebody, with the first sentence of its meaning."""
     rows = ["| alarm | meaning | fires when |", "|---|---|---|"]
     rows += [
-        f"| [{alarm.key}](runbooks/{alarm.runbook}.md) | {alarm.meaning} | {alarm.when} |"
+        f"| [{alarm.key}](runbooks/{alarm.runbook}.md) | {alarm.meaning.partition('. ')[0].rstrip('.')} | {alarm.when} |"
         for alarm in alarms
         if alarm.severity is not Severity.PART
     ]
