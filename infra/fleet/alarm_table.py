@@ -251,11 +251,10 @@ Scaling. `runbooks:` in the fleet file says where runbooks are published, for `r
 def table(alarms: Sequence[Alarm]) -> str:
     """Return a row for each alarm that tells somebody, with the first sentence of its meaning."""
     rows = ["| alarm | meaning | fires when |", "|---|---|---|"]
-    rows += [
-        f"| [{alarm.key}](runbooks/{alarm.runbook}.md) | {alarm.meaning.partition('. ')[0].rstrip('.')} | {alarm.when} |"
-        for alarm in alarms
-        if alarm.severity is not Severity.PART
-    ]
+    for alarm in alarms:
+        if alarm.severity is not Severity.PART:
+            meaning = alarm.meaning.partition(". ")[0].rstrip(".")
+            rows.append(f"| [{alarm.key}](runbooks/{alarm.runbook}.md) | {meaning} | {alarm.when} |")
     return "\n".join(rows)
 
 
