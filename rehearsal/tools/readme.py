@@ -55,15 +55,15 @@ _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re
 
 
 def every_setting() -> str:
-    """Return all environment variables of the service by group."""
-    lines = ["## General", "", *_SETTINGS_HEAD]
-    lines += [_setting(variable) for variable in variables(Settings) if len(variable.path) == 1]
+    """Return all environment variables of the service by group, each with its default, as a list."""
+    lines = ["## General", ""]
+    lines += [_listed(variable) for variable in variables(Settings) if len(variable.path) == 1]
     for name, field in Settings.model_fields.items():
         if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
             continue
         purpose = (field.annotation.__doc__ or "").partition("\n")[0]
-        lines += ["", f"## {name}", "", purpose, "", *_SETTINGS_HEAD]
-        lines += [_setting(variable) for variable in variables(Settings) if variable.path[0] == name]
+        lines += ["", f"## {name}", "", purpose, ""]
+        lines += [_listed(variable) for variable in variables(Settings) if variable.path[0] == name]
     return "\n".join(lines)
 
 
@@ -79,6 +79,11 @@ _SETTINGS_HEAD = ("| variable | default | what |", "|---|---|---|")
 
 def _setting(variable: Variable) -> str:
     return f"| `{variable.name}` | {_default(variable.field.default)} | {variable.field.description} |"
+
+
+def _listed(variable: Variable) -> str:
+    default = _default(variable.field.default).strip("`")
+    return f"- `{variable.name}{f'={default}' if default else ''}`: {variable.field.description}"
 
 
 def _default(value: Any) -> str:
@@ -100,7 +105,7 @@ def ordinary_peak() -> str:
         "|---|---:|---:|---:|---|",
     ]
     rows += [_row(option, settings.name) for option in options(settings, prices)]
-    return "\n".join([*rows, "", *_grounds()])
+    return "\n".join([*rows, "", _core_times()])
 
 
 def _row(option: Option, fleet: str) -> str:
@@ -109,13 +114,11 @@ def _row(option: Option, fleet: str) -> str:
     return f"| {name} | {counts} | {option.hourly:.0f} | {option.per_million:.2f} | {option.ground} |"
 
 
-def _grounds() -> list[str]:
-    """Return what the processors' times are taken from."""
-    kinds: dict[str, list[str]] = {}
-    for kind in CPU_TYPES:
-        if (time := cpu_service_time(kind)) is not None:
-            kinds.setdefault(f"{time.mean_ms:g} ms of a core, {time.source}", []).append(kind)
-    return [f"- {' and '.join(names)}: {ground}." for ground, names in kinds.items()]
+def _core_times() -> str:
+    """Return how long a plan keeps a core of each processor busy."""
+    times = {kind: time for kind in CPU_TYPES if (time := cpu_service_time(kind)) is not None}
+    shown = ", ".join(f"{kind} {time.mean_ms:g}" for kind, time in times.items())
+    return f"Milliseconds of a core a plan: {shown}. No arm64 core was timed."
 
 
 def routing() -> str:
@@ -170,9 +173,7 @@ def at_full_use() -> str:
     """Return the plans a second of each kind of instance at full use, by formulae and by measured processors."""
     prices, loop = Prices.from_json(), Loop.read()
     rates = {
-        f"{kind}, batches of {batch} ({busy_ms(loop, batch):.0f} ms of a NeuronCore)": plans_per_second(
-            kind, loop, batch
-        )
+        f"{kind}, batches of {batch} ({busy_ms(loop, batch):.0f} ms)": plans_per_second(kind, loop, batch)
         for batch in BATCHES
         for kind in NEURON_TYPES
     }
@@ -180,7 +181,10 @@ def at_full_use() -> str:
         instance = catalogue().types[kind]
         if (time := cpu_service_time(kind)) is not None:
             rates[f"{kind}, int8 kernels"] = instance.cores * 1000 / time.mean_ms
-    rows = [f"| at full utilisation | plans per second | {prices.currency} per million plans |", "|---|---:|---:|"]
+    rows = [
+        f"| at full use (ms of a NeuronCore) | plans per second | {prices.currency} per million plans |",
+        "|---|---:|---:|",
+    ]
     for name, rate in rates.items():
         million = prices.instance_hour[name.partition(",")[0]] / 3600 / rate * 1e6
         rows.append(f"| {name} | {rate:.0f} | {million:.2f} |")

@@ -62,74 +62,66 @@ class Settings(BaseSettings):
     port: Annotated[int, Named(("PEAKPLAN_PORT", "PORT"))] = Field(
         default=8080, ge=0, le=65535, description="the port to listen on; 0: any free one"
     )
-    engine: EngineName = Field(
-        default="torch", description="the engine that runs the model: torch, neuron, triton or openai"
-    )
+    engine: EngineName = Field(default="torch", description="torch, neuron, triton or openai")
     model_dir: Path = Field(default=SHIPPED_MODEL, description="the model to serve")
     cache_dir: Path = Field(default_factory=_default_cache_dir, description="where the base weights are cached")
-    dtype: Precision = Field(default="auto", description="auto: the fastest on this machine")
+    dtype: Precision = Field(default="auto", description="auto: the fastest here")
     kernel: KernelChoice = Field(
         default="auto",
-        description="avx512vnni, avxvnni, avx2, neon or torch; auto: the fastest that this processor supports",
+        description="avx512vnni, avxvnni, avx2, neon or torch; auto: the fastest here",
     )
     routing: Routing = Field(
         default="overload",
-        description="off: first come, first served; overload: requests of which the reader is surest are answered by "
-        "it first; always: also where replicas are free, within the bound of the model's reader.json",
+        description="off: first come, first served; overload: past capacity the reader answers what it is surest of; "
+        "always: also where replicas are free, within reader.json's bound",
     )
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are identical")
-    replica_python: Path | None = Field(
-        default=None, description="the Python interpreter for replica processes, if it differs from the gateway's"
-    )
+    replica_python: Path | None = Field(default=None, description="Python of the replicas, if not the gateway's")
     replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores can run")
     batch_size: int = Field(
         default=1,
         ge=1,
         le=64,
-        description="requests that share a forward: more plans, each later (docs/speed.md)",
+        description="requests in one forward: more plans, each later (docs/speed.md)",
     )
     prefix_cache_bytes: int = Field(
         default=PREFIX_CACHE_BYTES,
         ge=0,
         le=2**36,
-        description="memory in which each replica keeps the prompts that it has read, so that a later turn costs its "
-        "new words; 0: none (docs/speed.md)",
+        description="memory of each replica for prompts read, so that a later turn costs only new words; 0: none "
+        "(docs/speed.md)",
     )
-    oversubscribe: bool = Field(default=False, description="allow more replicas than cores, at the cost of p99")
+    oversubscribe: bool = Field(default=False, description="allow more replicas than cores; p99 rises")
     max_prompt_tokens: int = Field(
         default=MAX_PROMPT_TOKENS, ge=64, le=4096, description="longer prompts are planned by the reader"
     )
-    deadline_ms: int = Field(
-        default=DEADLINE_MS, ge=10, le=2000, description="deadline of requests that do not set one"
-    )
+    deadline_ms: int = Field(default=DEADLINE_MS, ge=10, le=2000, description="deadline of requests without one")
     trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="deadline of the web page's traces")
     readiness_ttl_seconds: float = Field(
-        default=2.0, gt=0, le=60, description="how long one real inference counts as proof of readiness"
+        default=2.0, gt=0, le=60, description="how long one inference proves readiness"
     )
     drain_seconds: float = Field(
         default=0.0,
         ge=0,
         le=300,
-        description="how long to keep serving after SIGTERM, not ready, until the load balancer stops sending",
+        description="after SIGTERM, how long to serve while not ready, so that the load balancer stops sending",
     )
-    shutdown_seconds: int = Field(
-        default=10, ge=3, le=300, description="how long in-flight requests then have to finish"
-    )
+    shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then, how long requests in flight may take")
     shop_dir: Path | None = Field(
         default=None,
-        description="the shop folder whose words are read, as `peakplan shop learn` wrote it (docs/shop.md)",
+        description="a folder that `peakplan shop learn` wrote (docs/shop.md)",
     )
     shop_url: SecretStr | None = Field(
         default=None,
-        description="postgresql://... that has the table of the folder's mapping, searched instead of products.sqlite",
+        description="postgresql://... with the mapping's table, searched instead of products.sqlite",
     )
     sample_shop: bool = Field(
         default=True,
-        description="let the page and /answer search the shop folder's products, without one a sample catalogue",
+        description="the page and /answer search the shop folder's products, or without a folder a sample catalogue",
     )
     sample_shop_url: SecretStr | None = Field(
         default=None,
-        description="postgresql://... of a sample catalogue that hosts share, instead of one in SQLite on each",
+        description="postgresql://... of a sample catalogue for all hosts, instead of SQLite on each",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is logged"
@@ -146,18 +138,14 @@ class Settings(BaseSettings):
     neuron: NeuronSettings = NeuronSettings()
 
     # Telemetry
-    fleet: str = Field(default="", max_length=100, description="the fleet's name; also turns on metrics on stdout")
-    cell: str = Field(
-        default="cell-1", min_length=1, max_length=100, description="the cell's name, a dimension of every metric"
-    )
+    fleet: str = Field(default="", max_length=100, description="the fleet's name; turns on metrics on stdout")
+    cell: str = Field(default="cell-1", min_length=1, max_length=100, description="the cell's name, in every metric")
     group: str = Field(default="", max_length=100, description="the chip family of the Auto Scaling group")
-    release: str = Field(
-        default="", max_length=200, description="the release that the host was started from, a dimension of metrics"
-    )
+    release: str = Field(default="", max_length=200, description="the host's release, in metrics")
     slo_ms: int = Field(default=300, ge=10, le=10_000, description="answers slower than this count against the SLO")
     otlp_endpoint: Annotated[str, Named(("PEAKPLAN_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))] = Field(
         default="",
-        description="the OpenTelemetry collector that receives traces, such as http://host:4318",
+        description="an OpenTelemetry collector for traces, such as http://host:4318",
     )
 
     @classmethod

@@ -18,30 +18,28 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class NeuronSettings(BaseModel):
-    """Settings for Inferentia and Trainium (service/engines/neuron)."""
+    """Inferentia and Trainium."""
 
     model_config = _FROZEN
 
-    compiled_dir: Path | None = Field(
-        default=None, description="the output folder of `peakplan compile`, for the engine neuron"
-    )
+    compiled_dir: Path | None = Field(default=None, description="the output folder of `peakplan compile`")
     tensor_parallel: int = Field(
         default=1, ge=1, le=32, description="NeuronCores per replica, as compiled; a chip has 2"
     )
 
 
 class TritonSettings(BaseModel):
-    """Settings for the Triton server (service/engines/triton)."""
+    """The Triton server."""
 
     model_config = _FROZEN
 
-    url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC endpoint")
+    url: str = Field(default="127.0.0.1:8001", description="the server's gRPC endpoint, host:port")
     hosts: HostedName = Field(default="torch", description="the engine that each Triton replica runs")
     home: Path | None = Field(
-        default=None, description="the tritonserver installation; `peakplan tools install triton` installs one here"
+        default=None, description="the tritonserver; `peakplan tools install triton` installs one here"
     )
     folder: Path | None = Field(
-        default=None, description="where its model repository is written; by default a folder in the cache folder"
+        default=None, description="where its model repository is written; by default in the cache folder"
     )
 
     @field_validator("url")
@@ -54,18 +52,18 @@ class TritonSettings(BaseModel):
 
 
 class OpenAiSettings(BaseModel):
-    """Settings for servers with OpenAI's completions interface, such as vLLM (service/engines/openai)."""
+    """Servers with OpenAI's completions interface, such as vLLM."""
 
     model_config = _FROZEN
 
     url: str = Field(
         default="http://127.0.0.1:8000/v1",
-        description="server addresses, comma-separated; replicas are spread over them",
+        description="servers, comma-separated; replicas are spread over them",
     )
-    model: str = Field(default="", description="the model's name on the server; required if it serves several")
+    model: str = Field(default="", description="the model's name there; required if there are several")
     key: SecretStr = Field(default=SecretStr(""), description="sent as a bearer token")
     grammar: Literal["auto", "off"] = Field(
-        default="auto", description="auto: a server that supports it constrains retries to the grammar"
+        default="auto", description="auto: retries keep to the grammar where the server supports it"
     )
 
     @field_validator("url")

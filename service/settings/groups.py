@@ -23,23 +23,22 @@ class ExperimentSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(default="", description="the experiment's name, which is also its salt; empty: there is none")
+    name: str = Field(default="", description="its name, which is also its salt; empty: none")
     arms: str = Field(
         default="",
-        description="arms and their shares: control=50,rules=50. rules, routing-off, routing-overload and "
-        "routing-always change who plans; any other name is the shop's own arm",
+        description="control=50,rules=50. rules, routing-off, routing-overload and routing-always change who plans; "
+        "any other name is the shop's own",
     )
 
     serves: str = Field(
         default="",
-        description="the arms that this host serves, comma-separated, where its model, release or shop folder makes "
-        "them what they are; empty: all",
+        description="this host's arms, comma-separated, where its model, release or shop folder makes them; empty: all",
     )
 
     shops: str = Field(
         default="",
-        description="arms that are read in a shop folder of their own: newer=shops/newer,without=none, where none is "
-        "no folder; other arms have that of PEAKPLAN_SHOP_DIR",
+        description="arms with a shop folder of their own, or none: newer=shops/newer,without=none; others use "
+        "PEAKPLAN_SHOP_DIR",
     )
 
     @field_validator("arms")
@@ -108,7 +107,7 @@ def _folders(shops: str) -> dict[str, Path | None]:
 
 
 class QueueSettings(BaseModel):
-    """Queueing, admission control and replacing replicas (service/gateway)."""
+    """Queueing, admission and replacing replicas."""
 
     model_config = _FROZEN
 
@@ -117,22 +116,22 @@ class QueueSettings(BaseModel):
         default=HANG_SECONDS,
         gt=0,
         le=60,
-        description="a generation that takes longer than this, and 8 times longer than usual, counts as hung",
+        description="a generation longer than this, and 8 times the usual, counts as hung",
     )
-    min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer replicas up, the service is not ready")
+    min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer replicas up, not ready")
     lost_replica_seconds: float = Field(
         default=0,
         ge=0,
         le=86400,
-        description="with a replica down for longer, the service is not ready, so that its host is replaced; 0: never",
+        description="with a replica down for longer, not ready, so that the host is replaced; 0: never",
     )
     backlog_ms: int = Field(
-        default=100, ge=10, le=2000, description="backlog of the gateway itself above which it answers 503"
+        default=100, ge=10, le=2000, description="the gateway's own backlog above which it answers 503"
     )
 
 
 class CacheSettings(BaseModel):
-    """The plan cache, in process and shared (docs/decisions/0011)."""
+    """The plan cache (docs/decisions/0011)."""
 
     model_config = _FROZEN
 
@@ -140,17 +139,15 @@ class CacheSettings(BaseModel):
         default=20_000, ge=0, le=10_000_000, description="plans in the in-process cache; 0 turns it off"
     )
     seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is cached")
-    url: SecretStr | None = Field(default=None, description="redis://... of a cache that several hosts share")
+    url: SecretStr | None = Field(default=None, description="redis://... of a cache that hosts share")
     key: SecretStr = Field(
         default=SecretStr(""),
-        description="signs the shared entries, so that only hosts that know the key can write plans",
+        description="signs shared entries: only hosts with the key can write plans",
     )
-    wait_ms: float = Field(default=5.0, gt=0, le=100, description="longest wait for the shared cache per request")
-    iam_user: str = Field(
-        default="", description="the ElastiCache user as whom the host's instance role connects, instead of a password"
-    )
-    iam_cache: str = Field(default="", description="the id of that cache: its ElastiCache replication group")
-    iam_region: str = Field(default="", description="the AWS region of that cache")
+    wait_ms: float = Field(default=5.0, gt=0, le=100, description="longest wait for the shared cache")
+    iam_user: str = Field(default="", description="the ElastiCache user of the instance role, instead of a password")
+    iam_cache: str = Field(default="", description="that cache's ElastiCache replication group")
+    iam_region: str = Field(default="", description="that cache's region")
 
     @field_validator("url")
     @classmethod
@@ -182,25 +179,19 @@ class AuthSettings(BaseModel):
         default=None, description="a file of lines `name, SHA-256 of a key, its rate`, reloaded when it changes"
     )
     control_token: SecretStr = Field(
-        default=SecretStr(""), description="allows POST /drain and /reload from this host; empty: only signals do"
+        default=SecretStr(""), description="allows POST /drain and /reload from this host; empty: signals only"
     )
-    rate: float = Field(
-        default=0.0, ge=0, le=1e6, description="requests per second that a caller may send; 0: unlimited"
-    )
+    rate: float = Field(default=0.0, ge=0, le=1e6, description="a caller's requests per second; 0: unlimited")
     caller_from: CallerSource = Field(
         default="connection",
-        description="what tells who calls without API keys: connection, its address; behind a load balancer that alone "
-        "can reach this host: forwarded, the address it adds; certificate or token, which it verified",
+        description="who calls, without API keys: connection, its address; behind a load balancer that alone can reach "
+        "this host: forwarded, the address it adds, or certificate or token, which it verified",
     )
     caller_claim: str = Field(
-        default="sub", min_length=1, max_length=100, description="the claim of a verified token that names its owner"
+        default="sub", min_length=1, max_length=100, description="the token's claim that names the caller"
     )
-    caller_rates: str = Field(
-        default="", description="rates of callers that the load balancer tells: name=rate, comma-separated"
-    )
-    caller_networks: str = Field(
-        default="", description="names of the networks that callers' addresses are in: name=network, comma-separated"
-    )
+    caller_rates: str = Field(default="", description="rates of these callers: name=rate, comma-separated")
+    caller_networks: str = Field(default="", description="names of callers' networks: name=network, comma-separated")
 
     @model_validator(mode="after")
     def _one_tells_who_calls(self) -> Self:
@@ -253,31 +244,26 @@ class HttpSettings(BaseModel):
     max_header_bytes: int = Field(
         default=16 * 1024, ge=1024, le=256 * 1024, description="largest request headers; more gets a 431"
     )
-    header_timeout_seconds: float = Field(
-        default=10.0, gt=0, le=120, description="time limit for receiving a request's headers"
-    )
+    header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="time limit for receiving headers")
     max_body_bytes: int = Field(
         default=16 * 1024, ge=1024, le=1024 * 1024, description="largest request body; more gets a 413"
     )
-    body_timeout_seconds: float = Field(
-        default=10.0, gt=0, le=60, description="time limit for receiving a request's body"
-    )
+    body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="time limit for receiving a body")
     cors_origins: str = Field(
-        default="", description="web origins that may call, such as https://shop.example, comma-separated; *: any"
+        default="", description="web origins that may call (https://shop.example), comma-separated; *: any"
     )
     allowed_hosts: str = Field(
         default="",
-        description="host names that requests may use, comma-separated; empty: on a loopback address those of "
-        "loopback, else any",
+        description="host names of requests, comma-separated; empty: loopback's on a loopback address, else any",
     )
     max_memory_mb: int = Field(
         default=1024,
         ge=128,
         le=1_000_000,
-        description="memory of the gateway, without replicas, above which it answers 503",
+        description="the gateway's memory, without replicas, above which it answers 503",
     )
     max_connections: int = Field(
-        default=4096, ge=16, le=100_000, description="open connections; above it the longest-idle one is closed"
+        default=4096, ge=16, le=100_000, description="open connections; above, the longest-idle is closed"
     )
 
     @field_validator("cors_origins")
@@ -306,36 +292,33 @@ class HttpSettings(BaseModel):
 
 
 class OutcomeSettings(BaseModel):
-    """Logging plans, their outcomes as training data (docs/own-data.md), and events (docs/value.md)."""
+    """Logs of plans, their outcomes (docs/own-data.md) and events (docs/value.md)."""
 
     model_config = _FROZEN
 
-    dir: Path | None = Field(default=None, description="the folder to log to; if empty, nothing is logged")
-    text: bool = Field(default=False, description="log the shoppers' words too, which training needs")
+    dir: Path | None = Field(default=None, description="the folder; empty: nothing is logged")
+    text: bool = Field(default=False, description="log shoppers' words too; training needs them")
     file_megabytes: int = Field(default=64, ge=1, le=4096, description="size at which a new file starts")
-    files: int = Field(default=16, ge=1, le=1000, description="full files to keep, of plans and of outcomes each")
+    files: int = Field(default=16, ge=1, le=1000, description="full files to keep of each kind")
     key: SecretStr = Field(
-        default=SecretStr(""), description="a key that hosts share so that each accepts outcomes of the others' plans"
+        default=SecretStr(""), description="a shared key: hosts accept outcomes of each other's plans"
     )
     spill_dir: Path | None = Field(
-        default=None, description="a folder on another disk, for events that the first one does not take"
+        default=None, description="a folder on another disk for events that the first refuses"
     )
     postgres: SecretStr | None = Field(
-        default=None, description="postgresql://... of a database that gets every event from the files"
+        default=None, description="postgresql://... that gets every event from the files"
     )
     firehose: str = Field(
         default="",
         pattern=r"^(arn:aws[a-z-]*:firehose:[a-z0-9-]+:\d{12}:deliverystream/[A-Za-z0-9_.-]{1,64})?$",
-        description="the ARN of an Amazon Data Firehose stream that gets every event and plan from the files",
+        description="the ARN of an Amazon Data Firehose stream that gets every event and plan",
     )
     actions: str = Field(
         default="",
-        description="the shop's own names of actions that are events, too, comma-separated; buy_now=purchase is kept "
-        "as purchase",
+        description="the shop's own actions, comma-separated; buy_now=purchase is kept as purchase",
     )
-    salt_days: int = Field(
-        default=28, ge=1, le=366, description="how long a shopper has the same hash in events; then the salt changes"
-    )
+    salt_days: int = Field(default=28, ge=1, le=366, description="how long a shopper keeps the same hash in events")
 
     @field_validator("actions")
     @classmethod
