@@ -5,7 +5,7 @@ docs/search.md explains every key with examples. An error in a file is refused w
 
 import re
 import unicodedata
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -66,6 +66,7 @@ def stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 
+@lru_cache(maxsize=2048)  # each of a plan's wishes is compared with the same texts of the same products
 def normal(text: str) -> tuple[str, ...]:
     """Return a value's words as they are compared: without case, plural and signs."""
     return tuple(stem(part) for word in words(text) for part in _PARTS.split(word))

@@ -19,6 +19,7 @@ Product = Mapping[str, Any]
 Told = bool | Literal["perhaps"] | None  # perhaps: words name it, of a part of the product or of what is beside it
 Test = Callable[[Product], Told]  # None: nothing tells
 _ANY = "x"  # a query, without which nothing is searched
+_LONGEST = 16  # words of a kind's name: none has more, and a wish may have thousands
 _BESIDE = frozenset("a an the that which is are made of in with for from".split())  # words that lead to what is wanted
 
 
@@ -112,6 +113,8 @@ def _values(product: Product, field: str | None) -> list[Any]:
 
 
 def _has(text: Sequence[str], phrase: Sequence[str]) -> bool:
+    if phrase and phrase[0] not in text:  # most are not
+        return False
     return any(tuple(text[at : at + len(phrase)]) == tuple(phrase) for at in range(len(text) - len(phrase) + 1))
 
 
@@ -143,6 +146,8 @@ class _Kind:
         self._texts = _Texts(mapping)
         thing, _, of = said.partition(" of ")
         self._wanted, self._of = normal(thing), normal(of)
+        first = max(len(self._wanted) - _LONGEST, 0)
+        self._heads = [self._wanted[at:] for at in range(first, len(self._wanted))]
         self._known = {normal(value) for value in self._facet.within(thing)} if self._facet.field else set()
         wanted = tuple("".join(each) for each in (self._wanted, *self._known))
         named = (each for each in map(normal, self._facet.values or ()) if each and each[-1] not in wording.SEVERAL)
@@ -157,10 +162,11 @@ class _Kind:
         if is_disputed := bool(named) and not categories & named:
             categories = named  # "Dining Chairs" are chairs, whatever they are filed under
         is_near = bool(categories & self._known)
-        heads = (at for at in range(len(self._wanted)) if not wording.SEVERAL.issuperset(self._wanted[at:]))
-        for at in heads:
-            if self._is_called(product, self._wanted[at:], categories, is_near=is_near):
-                rest = (*self._wanted[:at], *self._of)
+        for head in self._heads:
+            if wording.SEVERAL.issuperset(head):
+                continue
+            if self._is_called(product, head, categories, is_near=is_near):
+                rest = (*self._wanted[: -len(head)], *self._of)
                 if all(any(wording.says(text, word) for text in self._texts.all(product)) for word in rest):
                     return True
                 return False if self._is_another(product) else None
@@ -188,8 +194,7 @@ class _Kind:
 
     def _is_another(self, product: Product) -> bool:
         """Tell whether the name ends in one of the mapping's names for something else: skate shoe, not running shoe."""
-        heads = [self._wanted[at:] for at in range(len(self._wanted))]
-        covered = {name for head in heads for name in wording.kinds_of(head)}
+        covered = {name for head in self._heads for name in wording.kinds_of(head)}
         for name in map(normal, self._texts.names(product)):
             ends = (name[at:] for at in range(len(name)))
             for end in ends if self._facet.values else ():

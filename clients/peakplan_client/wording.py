@@ -5,7 +5,7 @@ Words only tell what they say: that a text does not name leather is no sign that
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -70,11 +70,11 @@ def ends_a_name(name: str, kind: Words) -> bool:
     return not kinds_of(kind).isdisjoint(endings(name))
 
 
-def endings(name: str) -> Iterator[Words]:
-    """Yield the words in which a name ends, also without what only counts and what it is of: each may say its kind."""
+@lru_cache(maxsize=1024)
+def endings(name: str) -> frozenset[Words]:
+    """Return the words in which a name ends, also without what only counts and what it is of: each may say its kind."""
     first = _AFTER.split(name)[0]
-    for each in dict.fromkeys((first, first.partition(" of ")[0])):
-        yield from _endings(normal(each))
+    return frozenset(end for each in (first, first.partition(" of ")[0]) for end in _endings(normal(each)))
 
 
 def _endings(name: Words) -> Iterator[Words]:
@@ -91,11 +91,17 @@ def begins_a_name(name: str, kind: Words) -> bool:
 
 def calls_itself(text: str, kind: Words) -> bool:
     """Tell whether a description says of the thing that it is of a kind: "this sleek silver laptop"."""
+    return not kinds_of(kind).isdisjoint(_names_of_itself(text))
+
+
+@lru_cache(maxsize=1024)
+def _names_of_itself(text: str) -> frozenset[Words]:
     tokens = _TOKEN.findall(text.casefold())
-    return any(
-        not kinds_of(kind).isdisjoint(_endings(normal(" ".join(phrase))))
+    return frozenset(
+        end
         for at, token in enumerate(tokens)
-        if token in _SELF and (phrase := _phrase(tokens[at + 1 : at + 1 + _LONGEST]))
+        if token in _SELF
+        for end in _endings(normal(" ".join(_phrase(tokens[at + 1 : at + 1 + _LONGEST]))))
     )
 
 
@@ -115,17 +121,20 @@ def says(text: str, said: str, facet: str = "", *, whole: bool = True) -> bool:
 
 
 def _has(text: Words, phrase: Words) -> bool:
-    return bool(phrase) and any(text[at : at + len(phrase)] == phrase for at in range(len(text)))
+    if not phrase or phrase[0] not in text:  # most are not
+        return False
+    return any(text[at : at + len(phrase)] == phrase for at in range(len(text)))
 
 
-def _told(text: str, facet: str, *, whole: bool = True) -> list[Words]:
+@lru_cache(maxsize=1024)
+def _told(text: str, facet: str, *, whole: bool = True) -> tuple[Words, ...]:
     """Return a text's words; of those for a colour or a material what is said of the `whole`, by phrase.
 
     What stands before a part ("contrasting white soles") is said of that part, and one word after "faux" of nothing. Of
     colours those that come first: a "navy backpack, complementing the vibrant yellow coat" is not yellow.
     """
     if facet not in ("material", "color"):
-        return [normal(text)]
+        return (normal(text),)
     false, parts = _words_of("imitation"), _words_of("parts")
     told: list[Words] = []
     of_part = False
@@ -137,10 +146,10 @@ def _told(text: str, facet: str, *, whole: bool = True) -> list[Words]:
         is_real = [facet == "color" or at == 0 or phrase[at - 1] not in false for at in range(len(phrase))]
         told.insert(0, tuple(word for at, word in enumerate(phrase) if (at >= after or not whole) and is_real[at]))
     if facet == "material" or not whole:
-        return told
+        return tuple(told)
     tells = [bool(_colors().intersection(phrase)) for phrase in told]
     first = tells.index(True) if True in tells else 0
-    return [phrase for at, phrase in enumerate(told) if not tells[at] or all(tells[first:at])]
+    return tuple(phrase for at, phrase in enumerate(told) if not tells[at] or all(tells[first:at]))
 
 
 def _phrases(text: str) -> Iterator[Words]:
@@ -171,10 +180,22 @@ def says_another(texts: Iterable[str], said: str, facet: str) -> bool:
     """Tell whether texts name a material or a colour, and nothing that may be the one that was said."""
     if facet not in ("material", "color"):
         return False
-    texts = list(texts)
-    anywhere = {word for text in texts for word in normal(text)}
-    named = {word for text in texts for phrase in _told(text, facet) for word in phrase}
-    groups = [set(normal(" ".join([broad, *narrow]))) for broad, narrow in _file()[f"{facet}s"].items()]
-    own = set(normal(said)).union(*(group for group in groups if group & set(normal(said))))
+    anywhere, named = _named(tuple(texts), facet)
+    groups, words = _groups(facet), set(normal(said))
+    own = words.union(*(group for group in groups if group & words))
     vague = normal(" ".join(_file()["maybe_colors" if facet == "color" else "imitation"]))
     return not anywhere & own.union(vague) and any(named & group for group in groups)
+
+
+@lru_cache(maxsize=1024)
+def _named(texts: tuple[str, ...], facet: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the words of texts, and those that may name the whole's material or colour."""
+    anywhere = frozenset(word for text in texts for word in normal(text))
+    return anywhere, frozenset(word for text in texts for phrase in _told(text, facet) for word in phrase)
+
+
+@cache
+def _groups(facet: str) -> list[frozenset[str]]:
+    """Return each material or colour with its narrower names."""
+    named = _file()[f"{facet}s"].items()
+    return [frozenset(normal(" ".join([broad, *narrow]))) for broad, narrow in named]
