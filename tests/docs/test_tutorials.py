@@ -206,7 +206,7 @@ def run_all() -> tuple[dict[str, Any], dict[str, str]]:
     return namespace, printed
 
 
-def test_every_cell_does_what_its_text_says(planner_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_of_the_notebook_does_what_its_text_says(planner_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PEAKPLAN_URL", planner_url)
     names, printed = run_all()
     assert names["plan"].price.max == 80
@@ -218,7 +218,7 @@ def test_every_cell_does_what_its_text_says(planner_url: str, monkeypatch: pytes
     assert re.match("query - ", printed["error"])
 
 
-def test_it_is_a_notebook_of_format_4_without_outputs() -> None:
+def test_the_notebook_is_of_format_4_without_outputs() -> None:
     """https://nbformat.readthedocs.io: what a front end asks of version 4.5."""
     assert (NOTEBOOK["nbformat"], NOTEBOOK["nbformat_minor"]) == (4, 5)
     assert NOTEBOOK["metadata"]["kernelspec"]["name"] == "python3"

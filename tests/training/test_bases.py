@@ -219,7 +219,7 @@ def losses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_it_is_trained_served_and_goes_through_an_export(
+def test_every_base_is_trained_served_and_goes_through_an_export(
     architecture: str, losses: list[float], tmp_path: Path
 ) -> None:
     base = write_base(tmp_path / architecture, architecture)

@@ -156,7 +156,7 @@ def test_the_service_has_the_list_that_our_data_makes() -> None:
     assert WORDS_PATH.read_text(encoding="ascii") == word_list(tokenizer), message
 
 
-def test_the_file_is_what_the_command_writes() -> None:
+def test_the_currencies_are_what_the_command_writes() -> None:
     pytest.importorskip("babel", reason="training's packages are not installed")
     from training.currencies import lines
 
