@@ -24,7 +24,7 @@ from peakplan.value.intervals import ALPHA, PLANNED, Arm, Lift, lift, shoppers_n
 from peakplan.value.reading import MEASURES
 from peakplan.value.report import MAIN, level
 from rehearsal.bench.machine import write_figure
-from rehearsal.shoppers.behaviour import visit
+from rehearsal.shoppers import visit
 
 FIGURE = Path("docs/figures/value.json")
 INTERLEAVING = Path("docs/figures/interleaving.json")

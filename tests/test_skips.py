@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.skips import bringing, table
+from tests.conftest import bringing, table
 
 REPOSITORY = Path(__file__).parents[1]
 SKIPPING = "import pytest\n\n\ndef test_it() -> None:\n    pytest.skip({!r})\n"

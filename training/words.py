@@ -1,7 +1,7 @@
 """Write the word list of the service's spelling: `python -m training.words` (`--check`: is it up to date?).
 
 Words of products come from our own products and queries, with their counts; ordinary English words, which are never
-corrected, from the base model's tokenizer, where each frequent word is a token, and from data/english.txt.
+corrected, from the base model's tokenizer, where each frequent word is a token, and from `_ELSEWHERE`.
 """
 
 import argparse
@@ -23,6 +23,12 @@ _MOST_SLIPS = 3  # a word that stands more often is no typo
 _NEVER_HEADS = ("brand", "color", "material", "audience", "size")
 _TIMES = 8
 _NEAR = 0.8
+# Words of British, Indian and Australian English that American products lack, and that are no misspellings. Ours.
+_ELSEWHERE = """
+    allotment almirah atta aubergine bauble bindi budgie cattery chook cistern clingfilm courgette dustbin esky fizzy
+    geyser hairgrip hosepipe kadhai kurti papad pressie prezzie rawlplug secateurs shinpads snags stubbie telly tinfoil
+    trackies tumble welly
+"""
 _HEADER = "# Written by `python -m training.words`: words of products (count, facet, vertical), other words, slips."
 
 
@@ -70,7 +76,7 @@ def word_list(tokenizer: Path) -> str:
     vocabulary = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"]
     english = {token[1:].lower() for token in vocabulary if token[0] == "Ġ" and _WORD.fullmatch(token[1:].lower())}
     slips = {wrong: right for wrong, right in misspellings() if wrong not in english}
-    english |= {word for line in _lines("english.txt") for word in line.split()}
+    english |= set(_ELSEWHERE.split())
     doubtful = {word for word in seen.counts if word not in english and seen.is_slip(word)} | set(slips)
     products = [word for word in products if word not in doubtful]
     known = {word for word in english | set(seen.counts) if len(word) >= _LEAST_LETTERS}

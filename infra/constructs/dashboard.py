@@ -9,7 +9,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.graphs import HEIGHT, WIDTH, Graph, Json, place, rows, tall
+from infra.constructs.graphs import HEIGHT, WIDTH, Graph, Json, place, rows, shortened, tall
 from infra.constructs.names import CellNames, camel
 from infra.fleet.alarm_kinds import Reading, Severity, page_name, pages
 from infra.fleet.alarms import (
@@ -34,7 +34,6 @@ from infra.fleet.alarms import (
     standing_in,
 )
 from infra.fleet.cost import Prices
-from infra.fleet.dashboard_lines import shortened
 from infra.fleet.metrics import metrics
 from infra.fleet.settings import FleetSettings
 from infra.fleet.sizing import target_utilisation

@@ -1,11 +1,16 @@
 """Graphs of a CloudWatch dashboard as the JSON that CloudWatch reads, independent of aws_cdk and of their content.
 
+`shortened` writes a graph's metrics in the short way that a dashboard's body knows, `whole` writes them out again. A
+period stands for the value in its place one line above (metrics array). Templates have a bound, and most of a fleet's
+alarms and boards are the names of metrics.
+
 Source: CloudWatch API reference, Dashboard body structure and syntax.
 """
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Self
 
 from infra.constructs.names import CellNames, NamedMetric, expand_all
@@ -14,6 +19,8 @@ from infra.fleet.metrics import metrics
 from infra.fleet.settings import FleetSettings
 
 Json = dict[str, Any]
+Line = list[Any]  # a metric: namespace, name, dimensions, options; or an expression's options alone
+SAME = "."
 WIDTH = 24  # columns of a dashboard
 IN_A_ROW, HEIGHT = 3, 6  # graphs side by side, and the grid units that one is high
 
@@ -151,3 +158,52 @@ def rows(graphs: Sequence[Graph], y: int, height: int = HEIGHT) -> list[Json]:
 
 def tall(graphs: Sequence[Graph]) -> int:
     return HEIGHT * math.ceil(len(graphs) / IN_A_ROW)
+
+
+def shortened(body: Json) -> Json:
+    """Return a dashboard's body whose graphs repeat nothing of the line above; the given one stays as it is.
+
+    Metrics come before the expressions over them, those alike together: the reference does not say what a period
+    below an expression stands for. Curves are expressions, whose order stays.
+    """
+    return _with_lines(body, _short)
+
+
+def whole(body: Json) -> Json:
+    """Return a shortened dashboard's body with every line written out."""
+    return _with_lines(body, _long)
+
+
+def _with_lines(body: Json, change: Callable[[list[Line]], list[Line]]) -> Json:
+    def of(widget: Json) -> Json:
+        if "metrics" not in widget["properties"]:
+            return widget
+        return widget | {"properties": widget["properties"] | {"metrics": change(widget["properties"]["metrics"])}}
+
+    return body | {"widgets": [of(widget) for widget in body["widgets"]]}
+
+
+def _is_metric(line: Line) -> bool:
+    return isinstance(line[0], str)
+
+
+def _alike(line: Line) -> tuple[str, ...]:
+    namespace, name, *dimensions, _options = line
+    return (namespace, *dimensions, name)
+
+
+def _short(lines: list[Line]) -> list[Line]:
+    metrics = sorted(filter(_is_metric, lines), key=_alike)
+    below = [
+        [SAME if above[place : place + 1] == [value] else value for place, value in enumerate(line)]
+        for above, line in pairwise(metrics)
+    ]
+    return [*metrics[:1], *below, *(line for line in lines if not _is_metric(line))]
+
+
+def _long(lines: list[Line]) -> list[Line]:
+    written: list[Line] = []
+    for line in lines:
+        above = written[-1] if written else []
+        written.append([above[place] if value == SAME else value for place, value in enumerate(line)])
+    return written

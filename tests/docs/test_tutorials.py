@@ -1,5 +1,8 @@
-"""The tutorials, followed to the letter in a fresh folder, end with what they promise."""
+"""The tutorials, followed to the letter in a fresh folder, and the notebook, run from top to bottom."""
 
+import contextlib
+import io
+import json
 import os
 import re
 import signal
@@ -11,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -118,7 +121,6 @@ def _answers(url: str) -> bool:
         return False
 
 
-pytestmark = pytest.mark.slow
 TUTORIALS = REPOSITORY / "docs/tutorials"
 
 
@@ -134,11 +136,13 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     somebody.close()
 
 
+@pytest.mark.slow
 def test_a_shop_is_searched(reader: Reader) -> None:
     reader.follow(TUTORIALS / "search-a-shop.md")
     assert "Orlo Post daypack red canvas" in reader.said[-1]
 
 
+@pytest.mark.slow
 def test_rows_of_one_s_own_are_made_and_pass_the_check(tmp_path: Path) -> None:
     """What of the third tutorial takes seconds."""
     (rows,) = (block for block in blocks(TUTORIALS / "own-model.md") if block.file == "rows.py")
@@ -149,6 +153,7 @@ def test_rows_of_one_s_own_are_made_and_pass_the_check(tmp_path: Path) -> None:
     assert found.repeated == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("PEAKPLAN_TUTORIALS" not in os.environ, reason="trains for minutes: peakplan tools tutorials")
 @pytest.mark.timeout(4 * 3600)  # a machine with other work takes longer, and nothing hangs
 def test_a_model_of_one_s_own(reader: Reader) -> None:
@@ -160,6 +165,7 @@ def test_a_model_of_one_s_own(reader: Reader) -> None:
     assert (reader.folder / "models/mine/training.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_widget_in_a_page(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.api.page_visit import CHROMIUM, Visit, running_chromium
 
@@ -183,3 +189,41 @@ def test_a_widget_in_a_page(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> 
         understood.filter(has_text="color: black").wait_for()
         assert "type: boots" in understood.all_text_contents()
         assert [each for each in visit.complaints if "favicon" not in each and "404" not in each] == []
+
+
+NOTEBOOK = json.loads((REPOSITORY / "docs/examples/plans.ipynb").read_text(encoding="utf-8"))
+CODE = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+
+
+def run_all() -> tuple[dict[str, Any], dict[str, str]]:
+    """Run the cells in one namespace, as a kernel does; return it, and what each cell printed."""
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    printed: dict[str, str] = {}
+    for cell in CODE:
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            exec(compile("".join(cell["source"]), f"cell {cell['id']}", "exec"), namespace)
+        printed[cell["id"]] = said.getvalue()
+    return namespace, printed
+
+
+def test_every_cell_of_the_notebook_does_what_its_text_says(planner_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEAKPLAN_URL", planner_url)
+    names, printed = run_all()
+    assert names["plan"].price.max == 80
+    assert names["follow_up"].price.max == 80
+    assert [isinstance(one, names["PlannerError"]) for one in names["planned"]] == [False, False, False, True]
+    found = {row[0] for row in names["found"]}
+    assert {"2", "3"} <= found <= {"1", "2", "3"}, "the fourth is dearer"
+    assert "up to   80.0 USD" in printed["plan"]
+    assert re.match("query - ", printed["error"])
+
+
+def test_the_notebook_is_of_format_4_without_outputs() -> None:
+    """https://nbformat.readthedocs.io: what a front end asks of version 4.5."""
+    assert (NOTEBOOK["nbformat"], NOTEBOOK["nbformat_minor"]) == (4, 5)
+    assert NOTEBOOK["metadata"]["kernelspec"]["name"] == "python3"
+    names = [cell["id"] for cell in NOTEBOOK["cells"]]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", name) for name in names)
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in CODE)
+    assert all(cell["metadata"] == {} and cell["source"] for cell in NOTEBOOK["cells"])

@@ -15,10 +15,10 @@ from aws_cdk.assertions import Template
 from pydantic import ValidationError
 
 from infra.constructs.dashboard import dashboards
+from infra.constructs.graphs import shortened, whole
 from infra.constructs.names import CellNames
 from infra.fleet.alarm_kinds import Severity
 from infra.fleet.alarms import cell_alarms
-from infra.fleet.dashboard_lines import shortened, whole
 from infra.fleet.description import MOST_CELLS
 from infra.fleet.metrics import metrics
 from infra.fleet.parts import OnCall

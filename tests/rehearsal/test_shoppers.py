@@ -6,8 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.shoppers.__main__ import ARMS, EXPERIMENT, Shopping, arm_of, planted, shop
-from rehearsal.shoppers.behaviour import ClickModel, Effects, Visit, visit
+from rehearsal.shoppers import (
+    ARMS,
+    EXPERIMENT,
+    ClickModel,
+    Effects,
+    Shopping,
+    Visit,
+    arm_of,
+    planted,
+    shop,
+    visit,
+)
 from tests.faults.under_load import fake_server
 
 RIGHT = [False, True, False, True, True, False]

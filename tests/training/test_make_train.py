@@ -1,4 +1,7 @@
-"""`make train` as documented, in miniature: default paths, a base of six layers, killed on the way and run again."""
+"""`make train` as documented, in miniature: default paths, a base of six layers, killed on the way and run again.
+
+A work folder belongs to one run: parts of two runs would make a model that no run trained.
+"""
 
 import json
 import os
@@ -10,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -26,9 +31,8 @@ from service.settings.engines import EngineConfig
 from service.weights.base_weights import BASE_NAME, LAYOUT_VERSION, WHEEL_SHA256
 from tests.training.tiny_data import write_base, write_data
 from training.export import sha256
+from training.recipe import WorkFolderError, make_parts
 from training.settings import TrainingSettings
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 MODEL, WORK = Path("models/qp-smollm2-135m"), Path("runs/qp-smollm2-135m")
@@ -82,6 +86,8 @@ def kill_when(process: subprocess.Popen[str], happened: Callable[[], bool]) -> N
     process.communicate()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_documented_command_makes_a_model_that_serves_whatever_interrupts_it(place: Path) -> None:
     command, checkout = documented("train", SCALE="0.003"), place / "checkout"
     assert [str(WORK), str(MODEL), "../shared/data"] == [
@@ -115,6 +121,8 @@ def test_the_documented_command_makes_a_model_that_serves_whatever_interrupts_it
     assert (checkout / ADAPTER).stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_shop_goes_on_from_it_with_rows_and_a_vocabulary_of_its_own(place: Path) -> None:
     checkout = place / "checkout"  # where the test above made a model
     if not (checkout / MODEL).is_dir():
@@ -167,6 +175,8 @@ def assert_serves(model: Path, cache: Path, words: str) -> None:
     assert parse(medusa.text, question, vocabulary)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_rehearsal_scales_what_grows_with_the_data_and_nothing_else() -> None:
     whole = TrainingSettings(data=Path(), cache=Path(), work=Path(), output=Path())
     scaled = whole.scaled(0.01)
@@ -176,3 +186,15 @@ def test_a_rehearsal_scales_what_grows_with_the_data_and_nothing_else() -> None:
     assert (scaled.heads.questions, scaled.adapter.warmup_steps) == (whole.heads.questions // 100, 1)
     assert (scaled.adapter.rank, scaled.heads.epochs) == (whole.adapter.rank, whole.heads.epochs)
     assert scaled.description != whole.description
+
+
+def settings(work: Path, description: str) -> Any:
+    return SimpleNamespace(work=work, description=description)
+
+
+def test_a_folder_of_another_run_is_refused_and_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "settings.txt").write_text("seed 1", encoding="utf-8")
+    unused: Any = None
+    with pytest.raises(WorkFolderError, match=f"{tmp_path} holds a run with other settings.*WORK="):
+        make_parts(unused, settings(tmp_path, "seed 2"), tmp_path / "model")
+    assert (tmp_path / "settings.txt").read_text(encoding="utf-8") == "seed 1"

@@ -1,4 +1,7 @@
-"""Tests that our own training material is read completely, with clear errors, and names nothing of dev rows."""
+"""Tests that our own training material is read completely, with clear errors, and names nothing of dev rows.
+
+The lists of words and currencies that the service has are what the commands make of it.
+"""
 
 import random
 from dataclasses import replace
@@ -6,13 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from service.planner import amounts
 from service.planner.plan_text import FacetSpan
+from service.planner.spelling import WORDS_PATH
 from service.planner.vocabulary import shipped_vocabulary
+from service.settings import Settings
+from service.weights.base_weights import BaseWeightsError, ensure_base_weights
 from tests.training.judged import CASES, has_the_same_words, is_near
 from tests.training.tiny_data import SMALL, write_data
 from training.data import rows, written
 from training.data.mix import Mix
 from training.data.rows import held_out
+from training.words import word_list
 
 TEXTS = [text for _, text in written.asked_sentences()]
 
@@ -137,3 +145,33 @@ def written_texts() -> list[str]:
     names = [name for name, _ in written.product_names()]
     queries = [" ".join(query.text.words) for query in written.labelled_queries()]
     return sorted({*names, *queries})
+
+
+def test_the_service_has_the_list_that_our_data_makes() -> None:
+    try:
+        tokenizer = ensure_base_weights(Settings().cache_dir) / "tokenizer.json"
+    except BaseWeightsError as error:
+        pytest.skip(str(error))
+    message = f"run `python -m training.words {tokenizer}`"
+    assert WORDS_PATH.read_text(encoding="ascii") == word_list(tokenizer), message
+
+
+def test_the_currencies_are_what_the_command_writes() -> None:
+    pytest.importorskip("babel", reason="training's packages are not installed")
+    from training.currencies import lines
+
+    assert amounts.MONEY_PATH.read_text(encoding="utf-8").splitlines() == list(lines())
+
+
+def test_every_currency_of_a_territory_has_a_name_in_each_language() -> None:
+    for language in ("en", "es", "de", "fr"):
+        named = {code for codes in amounts.names(language).values() for code in codes}
+        assert named >= amounts.codes() - {"XCG"}
+
+
+def test_a_sign_of_several_currencies_is_certain_where_the_locale_says_it() -> None:
+    assert amounts.certain(amounts.signs()["kr"], "SE") == "SEK"
+    assert amounts.certain(amounts.signs()["kr"], None) is None
+    assert amounts.certain(amounts.signs()["₹"], None) == "INR"
+    assert amounts.code_of("mxn") == "MXN"
+    assert amounts.code_of("try") is None

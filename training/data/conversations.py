@@ -7,10 +7,12 @@ said when it came into the wish, so that a turn's plan text is that of the turn 
 import gzip
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +28,7 @@ from training.data.rows import Split, looks_conversational
 
 FOLDER: Final = Path(__file__).with_name("conversations")
 DEV_WRITERS: Final = ("m", "n")  # of whose rows training sees nothing
+_HEADING: Final = re.compile(r"^# writer (\S+)$", re.MULTILINE)
 _AROUND: Final = 0.2  # "around 50" is 40 to 60
 _CLOSE: Final = 0.011
 _EDGES: Final = re.compile(r"^\W+|\W+$")
@@ -48,16 +51,31 @@ class Place:
 @cache
 def conversations(split: Split, folder: Path = FOLDER) -> list[tuple[str, Conversation]]:
     """Return (writer, conversation) of every committed row of a split. Raises ValueError for a file with a fault."""
-    found: list[tuple[str, Conversation]] = []
+    written: dict[str, list[Conversation]] = defaultdict(list)
     for path in sorted(folder.glob("*.gz")):
-        writer = path.name.split(".")[0]
-        if (writer in DEV_WRITERS) == (split == "dev"):
-            text = gzip.decompress(path.read_bytes()).decode()
-            kept, faults = notation.read_text(text, path.name) if ".txt" in path.name else (scored_rows(text), [])
-            if faults:
-                raise ValueError(faults[0])
-            found += [(writer, conversation) for conversation in kept]
-    return found
+        for writer, kept in _by_writer(path):
+            written[writer] += kept
+    return [
+        (writer, conversation)
+        for writer in sorted(written)
+        if (writer in DEV_WRITERS) == (split == "dev")
+        for conversation in written[writer]
+    ]
+
+
+def _by_writer(path: Path) -> Iterator[tuple[str, list[Conversation]]]:
+    """Yield (writer, conversations) of a file. JSON lines name their writer; in the notation a heading does."""
+    text = gzip.decompress(path.read_bytes()).decode()
+    if ".jsonl" in path.name:
+        for writer, lines in groupby(text.splitlines(), lambda line: str(json.loads(line)["writer"])):
+            yield writer, scored_rows("\n".join(lines))
+        return
+    _, *sections = _HEADING.split(text)
+    for writer, rows in zip(sections[::2], sections[1::2], strict=True):
+        kept, faults = notation.read_text(rows, f"{path.name}, writer {writer}")
+        if faults:
+            raise ValueError(faults[0])
+        yield writer, kept
 
 
 def scored_rows(text: str) -> list[Conversation]:

@@ -2,7 +2,6 @@
 
 import { type Kind, LEAST_DEADLINE_MS, type Question } from "./call.js";
 import { PlannerError, UnavailableError, UnexpectedAnswerError } from "./errors.js";
-import { EventReader, MEDIA_TYPE, type ServerEvent } from "./events.js";
 import { isAnswer, NETWORK_MS, type PlanAnswer, type PlanRequest } from "./kinds.js";
 import type { components } from "./schema.js";
 
@@ -24,6 +23,8 @@ export type AnswerEvent =
   | { event: "more"; data: More }
   | { event: "done"; data: Done };
 
+const MEDIA_TYPE = "text/event-stream";
+const MOST_CHARACTERS = 1 << 20; // of a whole answer
 const NO_OPTIONS: Options = { options: [], notes: [], nothing: false, missing: [], nearest: [], reason: null, milliseconds: 0 };
 
 /** One question, whose call ends with its first event; `events` reads the rest. */
@@ -118,4 +119,62 @@ function typed({ name, data }: ServerEvent, url: string): AnswerEvent | undefine
   if (name === "more" && Array.isArray(options)) return { event: name, data: value as More };
   if (name === "done" && typeof total === "number") return { event: name, data: value as Done };
   throw new UnexpectedAnswerError(`${url}: the event "${name}" is none of a planner's.`, { status: 200 });
+}
+
+interface ServerEvent {
+  name: string;
+  data: string;
+}
+
+/**
+ * Reads server-sent events one by one, as they come: `EventSource` cannot post. Throws UnexpectedAnswerError, and
+ * whatever the connection does.
+ */
+class EventReader {
+  readonly #chunks: ReadableStreamDefaultReader<Uint8Array>;
+  readonly #decoder = new TextDecoder();
+  #text = "";
+  #read = 0;
+
+  constructor(
+    response: Response,
+    private readonly url: string,
+  ) {
+    const type = (response.headers.get("content-type") ?? "").split(";")[0]?.trim();
+    if (type !== MEDIA_TYPE || response.body === null) {
+      throw new UnexpectedAnswerError(`${url} answered 200, but no ${MEDIA_TYPE}: is this a planner?`, { status: 200 });
+    }
+    this.#chunks = response.body.getReader();
+  }
+
+  /** Return the next event; undefined where there are no more. What ends without an empty line is none. */
+  async next(): Promise<ServerEvent | undefined> {
+    for (;;) {
+      const end = /\r\n\r\n|\n\n|\r\r/.exec(this.#text);
+      if (end !== null) {
+        const block = this.#text.slice(0, end.index);
+        this.#text = this.#text.slice(end.index + end[0].length);
+        return eventOf(block);
+      }
+      const { done, value } = await this.#chunks.read();
+      if (done) return undefined;
+      const more = this.#decoder.decode(value, { stream: true });
+      this.#read += more.length;
+      if (this.#read > MOST_CHARACTERS) {
+        throw new UnexpectedAnswerError(`${this.url} answered more than ${MOST_CHARACTERS} characters.`, { status: 200 });
+      }
+      this.#text += more;
+    }
+  }
+}
+
+function eventOf(block: string): ServerEvent {
+  let name = "message";
+  const data: string[] = [];
+  for (const line of block.split(/\r\n|\n|\r/)) {
+    const [, field, value] = /^(event|data): ?(.*)$/.exec(line) ?? [];
+    if (field === "event") name = value ?? "";
+    if (field === "data") data.push(value ?? "");
+  }
+  return { name, data: data.join("\n") };
 }

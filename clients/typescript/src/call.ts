@@ -5,12 +5,12 @@
  * pause, and never past the call's end. Times are milliseconds on the clock of `performance.now()`.
  */
 
-import { textOf } from "./body.js";
 import { errorOf, OriginRefusedError, PlannerError, type Problem, UnavailableError, UnexpectedAnswerError } from "./errors.js";
 
 export const LEAST_DEADLINE_MS = 10; // of the service
 const FIRST_PAUSE_MS = 20;
 const COOL_DOWN_MS = 5000; // an endpoint that failed is asked last for so long
+const MOST_BYTES = 1 << 20; // of an answer
 
 /** An address of the service, and until when it is asked last because it failed. Shared by all calls of a client. */
 export interface Endpoint {
@@ -204,4 +204,25 @@ function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<v
     }, milliseconds);
     signal?.addEventListener("abort", abort, { once: true });
   });
+}
+
+/**
+ * Return an answer's text as it arrives. Throws past the limit, also of a body that is larger only once it is
+ * decompressed, where the rest is not read; and whatever the connection does.
+ */
+export async function textOf(response: Response): Promise<string> {
+  if (!response.body) return response.text(); // there is none
+  const chunks = response.body.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (let read = 0; ; ) {
+    const { done, value } = await chunks.read();
+    if (done) return text + decoder.decode();
+    read += value.length;
+    if (read > MOST_BYTES) {
+      chunks.cancel().catch(() => undefined); // so long an answer may end in an error, too
+      throw new Error(`the answer has more than ${MOST_BYTES} bytes`);
+    }
+    text += decoder.decode(value, { stream: true });
+  }
 }

@@ -1,6 +1,12 @@
-/** Searches as Algolia, Meilisearch and Typesense take them, which a front-end asks itself; `peakplan_client.engines` in Python. */
+/**
+ * `translate(plan, mapping, engine, question)`: a plan as what one engine's API takes, the same as in Python.
+ *
+ * The engines are those that a front-end asks itself: Algolia, Meilisearch and Typesense; `peakplan_client.engines` in Python.
+ */
 
-import { type Filter, type Mapping, rounded, type Search, type Value, type Wanted } from "./searching.js";
+import {
+  type Filter, type Mapping, rounded, type Search, type SearchedPlan, searches, type Value, type Wanted,
+} from "./searching.js";
 
 type Note = (text: string) => void;
 export type Request = Record<string, unknown>;
@@ -9,6 +15,7 @@ export type Translator = (search: Search, mapping: Mapping, limit: number, note:
 
 const SORTED_ANYWAY = "this sort has no field in the mapping: results stay sorted by relevance";
 const PLAIN_FIELD = /^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$/;
+const LIMIT = 10; // of products, unless a caller says otherwise
 const MOST_QUERY_BYTES = 512; // of Algolia
 const SORTED_STRICTNESS = 60; // per cent, of Algolia's virtual replicas
 const MOST_RANK = 127; // the largest weight of a field in Typesense
@@ -196,4 +203,19 @@ const backticked = (values: readonly Value[]): string => `[${values.map(backtick
 function backtick(value: Value): string {
   if (typeof value !== "string") return typeof value === "number" ? numbered(value) : String(value);
   return `\`${value.replaceAll("`", " ").trim().split(/\s+/).join(" ")}\``;
+}
+
+const TRANSLATORS = { algolia, meilisearch, typesense } satisfies Record<string, Translator>;
+/** The engines that a page asks itself, with a key that may only search. */
+export type Engine = keyof typeof TRANSLATORS;
+
+/** Requests, one for each part of the plan and one for the question; `notes` say what of the plan they leave out, and why. */
+export interface Translation { requests: Request[]; notes: string[] }
+
+/** Return the requests for an engine. `question` is what the shopper wrote; any of its words may match. */
+export function translate(plan: SearchedPlan, mapping: Mapping, engine: Engine, question = "", { limit = LIMIT } = {}): Translation {
+  const found = searches(plan, mapping, question);
+  const notes = new Set(found.notes);
+  const requests = found.searches.map((search) => TRANSLATORS[engine](search, mapping, limit, (text) => notes.add(text)));
+  return { requests, notes: [...notes] };
 }

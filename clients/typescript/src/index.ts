@@ -8,13 +8,13 @@ import { Batch, type BatchedRequest, batches, newest, OneQuestion, type PlanAnsw
 import type { components } from "./schema.js";
 
 export type { AnswerEvent, Done, More, Option, Options, Wish } from "./answering.js";
+export { type Engine, type Translation, translate } from "./engines.js";
 export * from "./errors.js";
 export * from "./experiments.js";
 export type { BatchedRequest, PlanAnswer, Planned, PlanRequest } from "./kinds.js";
 export { EventSender, type EventSenderOptions, type ShopperEvent } from "./reporting.js";
 export type { components, operations, paths } from "./schema.js";
 export type { Mapping } from "./searching.js";
-export { type Engine, type Translation, translate } from "./translating.js";
 export type Plan = components["schemas"]["Plan"];
 
 const DEADLINE_MS = 300;

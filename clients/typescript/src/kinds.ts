@@ -1,7 +1,6 @@
 /** Calls that end with one answer: a question, and a batch of questions for jobs that can wait. */
 
-import { textOf } from "./body.js";
-import { type Kind, LEAST_DEADLINE_MS, parsed, type Question } from "./call.js";
+import { type Kind, LEAST_DEADLINE_MS, parsed, type Question, textOf } from "./call.js";
 import { errorOf, type PlannerError, type Problem, UnavailableError, UnexpectedAnswerError } from "./errors.js";
 import type { components } from "./schema.js";
 

@@ -1,7 +1,6 @@
 /** What happened after plans, sent behind a shop's back: nobody waits, and nothing is sent twice as two events. */
 
-import { textOf } from "./body.js";
-import { addresses } from "./call.js";
+import { addresses, textOf } from "./call.js";
 import type { components } from "./schema.js";
 
 /** An event as OpenSearch's User Behavior Insights names it, with a plan's `request_id` as `query_id`. */

@@ -3,7 +3,7 @@
 Seeded shoppers' events go through the service's own keeper and metrics to CloudWatch's lines; the alarm's expression is
 computed over those, and sets the emulated alarm, which the emulator does not compute. The comparison of both releases,
 which a rollout asks for itself, is computed by metric math of ours within the emulator. No service answers here, and no
-cell of hosts stands: rehearsal/shoppers drives a real one.
+cell of hosts stands: rehearsal/shoppers.py drives a real one.
 """
 
 import json
@@ -23,7 +23,7 @@ from infra.fleet.alarms import cell_alarms
 from infra.fleet.release_arms import arms_of, queries
 from infra.fleet.rollout_machine import HARM, WORSE
 from infra.operations.handover import waves_of
-from rehearsal.shoppers.behaviour import Effects, visit
+from rehearsal.shoppers import Effects, visit
 from service.api.request_ids import RequestIds
 from service.events.journal import Journal
 from service.events.keeper import EventKeeper, Sessions

@@ -1,4 +1,8 @@
-"""`peakplan shop evaluate` as a person uses it: judgements of every kind, the table, the page, and what it refuses."""
+"""`peakplan shop evaluate` as a person uses it: judgements of every kind, the table, the page, and what it refuses.
+
+Judgements come as other tools export them, too. A question that is read in another way with a shop's words is drafted
+anew.
+"""
 
 import io
 import json
@@ -7,11 +11,22 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from peakplan.shop import planning
 from peakplan.shop.__main__ import main
 from peakplan.shop.intervals import interval
+from peakplan.shop.judgements import read_judgements
+from peakplan.shop.sources import SourceError
+from service.planner.planner import Planner
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
+from service.planner.shop import current
+from service.planner.shop.folder import ShopFolder
+from service.settings.choices import SHIPPED_MODEL
+from tests.fake_models import fake_source
 from tests.peakplan.shop.test_learn import catalogue, learn, write_lines
 from tests.processes import PATIENCE
 from tests.server_process import REPOSITORY
@@ -161,3 +176,59 @@ def test_the_interval_of_many_questions_is_drawn_in_pieces() -> None:
     values = [float(at % 2) for at in range(3000)]
     low, high = interval(values, 2000)
     assert 0.47 < low < 0.5 < high < 0.53
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "grades"),
+    [
+        ("quepid.csv", "query,docid,rating\n\"lamp, red\",P1,3\nlamp,P2,\nlamp,P3,0\nlamp,P4,1\n",
+         {"lamp, red": {"P1": 3}, "lamp": {"P3": 0, "P4": 1}}),
+        ("esci.tsv", "query\tproduct_id\tesci_label\nlamp\tP1\tE\nlamp\tP2\tI\n", {"lamp": {"P1": 3, "P2": 0}}),
+        ("floats.tsv", "lamp\tP1\t0.75\nlamp\tP2\t1.0\n", {"lamp": {"P1": 75, "P2": 100}}),
+        ("whole.tsv", "lamp\tP1\t2.0\n", {"lamp": {"P1": 2}}),
+        ("workbench.json",
+         json.dumps({"name": "x", "judgmentRatings": [
+             {"query": "lamp", "ratings": [{"docId": "P1", "rating": "3.0"}, {"docId": "P2", "rating": "0.0"}]}]}),
+         {"lamp": {"P1": 3, "P2": 0}}),
+    ],
+)  # fmt: skip
+def test_what_other_tools_export_is_read(
+    tmp_path: Path, name: str, text: str, grades: dict[str, dict[str, int]]
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_judgements([tmp_path / name]).grades == grades
+
+
+def test_a_grade_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "j.tsv").write_text("lamp\tP1\tmaybe\n")
+    with pytest.raises(SourceError, match=r"j\.tsv:1: the grade 'maybe' is neither a number nor e, s"):
+        read_judgements([tmp_path / "j.tsv"])
+
+
+class ReadsInShop(Planner):
+    """Leaves a remark out where a shop's words are read, as reading does where the shop has what stands beside it."""
+
+    def task(self, question: Question, *given: Any, **named: Any) -> PlanTask:
+        text = question.text.removesuffix(", my sister saw it") if current.lexicon() else question.text
+        return super().task(Question.parse(text), *given, **named)
+
+
+def test_a_question_is_drafted_once_where_a_shop_reads_it_alike_and_again_where_it_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert learn(write_lines(tmp_path / "products.jsonl", catalogue()), tmp_path / "mine").returncode == 0
+    lexicon = ShopFolder.load(tmp_path / "mine").lexicon
+    drafted: list[str] = []
+
+    async def no_draft(_: object, task: PlanTask) -> None:
+        drafted.append(task.prompt.strip(" |"))
+
+    monkeypatch.setattr(planning, "_draft", no_draft)
+    monkeypatch.setattr(planning, "Planner", ReadsInShop)
+    monkeypatch.setattr(planning, "model_source", lambda _: fake_source())
+    questions = [Question.parse("red shoes"), Question.parse("glorp, my sister saw it")]
+    made = planning.plans_by_model(questions, SHIPPED_MODEL, (None, lexicon))
+
+    assert drafted == ["red shoes", "glorp, my sister saw it", "glorp"]
+    assert [len(plans) for plans in made.plans] == [2, 2]
+    assert made.by_reader == 2
