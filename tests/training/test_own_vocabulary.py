@@ -12,7 +12,7 @@ from service.planner.completion import plan_from_text
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary, VocabularyError, shipped_vocabulary
-from tests.planner.test_vocabulary import GROCER, write
+from tests.planner.test_plan_text import GROCER, write
 from tests.training.conftest import _byte_level
 from tests.training.tiny_data import write_base
 from training import finetune
