@@ -11,10 +11,13 @@ from tests.fake_models import result
 
 
 class FakeEngine:
-    """An engine that answers when `hold` is not set, or once `let_go` is called; fails when told to."""
+    """An engine that answers after `seconds` when `hold` is not set, or once `let_go` is called; fails when told to."""
 
-    def __init__(self, name: str = "fake", *, hold: bool = False, text: str | None = None) -> None:
+    def __init__(
+        self, name: str = "fake", *, hold: bool = False, text: str | None = None, seconds: float = 0.0
+    ) -> None:
         self.name = name
+        self.seconds = seconds
         self.served: list[GenerationRequest] = []
         self.cancelled = 0
         self.starts = 0
@@ -49,6 +52,8 @@ class FakeEngine:
         self._up = True
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
         self.served.append(request)
         gate, failed = (asyncio.ensure_future(event.wait()) for event in (self._gate, self._failed))
         try:

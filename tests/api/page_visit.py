@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,22 +15,76 @@ from playwright.sync_api import Browser, Locator, Page, Request, expect, sync_pl
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CHROMIUM_OPTIONS = [
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="Chromium is not installed: apt-get install -y --no-install-recommends chromium"
 )
 PATIENCE_MS = 60_000  # only a failure takes this long
 expect.set_options(timeout=PATIENCE_MS)
 
-_HERE = Path(__file__).parent
-ANSWERS: dict[str, Any] = json.loads((_HERE / "test_page_answers.json").read_text(encoding="utf-8"))
-ANSWERS["trace"]["medusa"]["plan"] = ANSWERS["plan"]["plan"]
+
+def _step(emitted: str, *nodes: str) -> dict[str, Any]:
+    """Return a step of a trace, which emits these words; of a node its parent, its status and its word are told."""
+    made: list[dict[str, Any]] = []
+    for parent, status, word in map(str.split, nodes):
+        depth = made[int(parent)]["depth"] + 1 if int(parent) >= 0 else 0
+        made.append({"token_text": f" {word}", "parent": int(parent), "status": status, "depth": depth})
+    return {"nodes": made, "emitted": [f" {word}" for word in emitted.split()], "milliseconds": 10.0 if made else 20.0}
+
+
+def _run(milliseconds: float, *steps: dict[str, Any]) -> dict[str, Any]:
+    usage = {"prompt_tokens": 9, "plan_tokens": 11, "steps": len(steps)}
+    text = " find Brand nike Type running shoes Color red Under 100 Fashion"
+    return {"plan_text": text, "tokens_per_step": round(11 / len(steps), 2), "milliseconds": milliseconds,
+            "usage": usage, "steps": list(steps)}  # fmt: skip
+
+
+_QUERY = "nike running shoes in red under $100"
+_RUNNER = {"id": "1", "name": "Red Runner", "price": 89.99, "category": "footwear, sneaker", "snippet": "For the road."}
+_SHOE = {"id": "2", "name": "Shoe", "price": 12, "category": "footwear, formal", "snippet": "For the office."}
+_KIND, _PRICE = {"kind": "kind", "says": "running shoes"}, {"kind": "price", "says": "up to 100 USD"}
+_RATING = {"kind": "rating", "says": "rated 4 of 5 or better"}
+_PLAN = {
+    "mode": "keyword", "intent": "find_product", "vertical": "apparel-accessories",
+    "facets": {"brand": ["nike"], "type": ["running shoes"], "color": ["red"]}, "exclude": {"material": ["leather"]},
+    "price": {"min": None, "max": 100, "currency": "USD"}, "rating": {"min": 4}, "sort": "price_asc",
+    "offers": ["free_shipping"], "queries": ["nike running shoes in red", "nike running shoes"], "parts": [],
+    "sources": ["catalog", "reviews"],
+}  # fmt: skip
+_MEDUSA = _run(
+    40.0, _step("find"),
+    _step("Brand nike Type running shoes", "-1 sampled find", "0 accepted Brand", "0 rejected Type", "1 forced nike",
+          "3 accepted Type", "3 rejected Color"),
+    _step("Color red Under 100 Fashion", "-1 sampled running", "0 forced shoes", "1 accepted Color", "2 accepted red",
+          "3 accepted Under", "4 accepted 100"),
+)  # fmt: skip
+_GREEDY = _run(
+    100.0, _step("find"), _step("Brand nike", "-1 sampled find"), _step("Type", "-1 sampled Brand", "0 forced nike"),
+    _step("running shoes", "-1 sampled Type"), _step("Color", "-1 sampled running", "0 forced shoes"),
+    _step("red", "-1 sampled Color"), _step("Under", "-1 sampled red"), _step("100", "-1 sampled Under"),
+    _step("Fashion", "-1 sampled 100"),
+)  # fmt: skip
+ANSWERS: dict[str, Any] = {
+    "query": _QUERY,
+    "plan": {
+        "request_id": "canned", "plan": _PLAN, "source": "model", "degraded": False,
+        "model": {"id": "canned-model", "strategy": "medusa"}, "usage": _MEDUSA["usage"],
+        "timing_ms": {"total": 41.25, "queue": 0.5, "model": 40.0},
+    },
+    "shop": {
+        "by_plan": [_RUNNER, _SHOE], "by_words": [_SHOE],
+        "interleaved": [{**_RUNNER, "team": "plan"}, {**_SHOE, "team": "words"}], "counted": False,
+        "notes": ["the mapping has no rating: ratings are not filtered"], "reason": None,
+    },
+    "trace": {"question": _QUERY, "medusa": _MEDUSA | {"plan": _PLAN}, "greedy": _GREEDY},
+    "options": {
+        "options": [{**_RUNNER, "met": [_KIND, _PRICE], "unmet": [], "unknown": [_RATING]},
+                    {**_SHOE, "met": [_PRICE], "unmet": [_KIND], "unknown": []}],
+        "notes": [], "nothing": False, "nearest": [], "reason": None, "milliseconds": 47.9,
+    },
+}  # fmt: skip
 
 
 def events(plan: Any, options: Any = ANSWERS["options"]) -> str:

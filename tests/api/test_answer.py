@@ -14,7 +14,6 @@ from peakplan_client import assigned
 
 from service.api import shop as shop_module
 from service.api.answers import EVENTS
-from service.api.models import PlanAnswer
 from service.api.shop import Options, SampleShop, ShopAnswer, ShopRequest
 from service.planner.plan import Plan
 from service.settings.groups import AuthSettings, ExperimentSettings, OutcomeSettings
@@ -26,15 +25,12 @@ catalogue = pytest.importorskip("peakplan_client.catalogue")
 
 BOOTS = " Find Color red Type boots Max under $100 Not Material suede Any"
 ASKED = {"query": "red boots under $100, not suede"}
+ASKED_SHOP: dict[str, Any] = {
+    "query": "red shoes", "plan": {"mode": "keyword", "intent": "find_product", "queries": ["red shoes"]}
+}  # fmt: skip
 NAMES = [
-    "Red Boots",
-    "Red Suede Boots",
-    "Boots of Red",
-    "Dear Red Boots",
-    "Rubber Boots",
-    "Red Socks",
-    "Red Garden Boots",
-]
+    "Red Boots", "Red Suede Boots", "Boots of Red", "Dear Red Boots", "Rubber Boots", "Red Socks", "Red Garden Boots",
+]  # fmt: skip
 PRICES = [80.0, 60.0, 99.0, 300.0, 20.0, 5.0, 45.0]
 Event = tuple[str, dict[str, Any]]
 
@@ -147,18 +143,29 @@ async def test_the_plan_leaves_time_for_the_search(cache_dir: Path) -> None:
     assert len(events[1][1]["options"]) == 3
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "broken"), [("/answer", ASKED, "Shop.find"), ("/shop/search", ASKED_SHOP, "Shop.open")]
+)
 async def test_a_search_that_fails_is_a_fault_and_shows_no_words(
-    cache_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: str,
+    body: dict[str, Any],
+    broken: str,
+    cache_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("secret words")
 
-    monkeypatch.setattr("peakplan_client.shop.Shop.find", fails)
+    monkeypatch.setattr(f"peakplan_client.shop.{broken}", fails)
     async with talking_to(FakeEngine(text=BOOTS), cache_dir=cache_dir) as client:
-        response = await client.post("/answer", json=ASKED)
+        response = await client.post(path, json=body)
         counted = (await client.get("/metrics")).text
-    assert "failed at this search" in events_of(response)[1][1]["reason"]
+    told = events_of(response)[1][1] if path == "/answer" else response.json()
+    assert "failed at this search" in told["reason"]
+    assert not told.get("by_plan")
     assert 'peakplan_fallbacks_total{reason="fault"} 1.0' in counted
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
     assert "secret" not in response.text + caplog.text
 
 
@@ -256,13 +263,6 @@ async def test_the_shop_is_opened_once_however_many_wait_and_again_where_it_fail
     assert len(opened) == 2
 
 
-def test_the_plan_of_an_answer_is_that_of_a_plan() -> None:
-    assert EVENTS["plan"] is PlanAnswer
-
-
-ASKED_SHOP = ShopRequest(query="red shoes", plan=PLAN)
-
-
 async def test_a_reload_takes_the_shop_from_nobody_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     may_end, opened = threading.Event(), []
     shop = SampleShop(tmp_path)
@@ -273,9 +273,42 @@ async def test_a_reload_takes_the_shop_from_nobody_who_waits(tmp_path: Path, mon
         return shop._asked("", lambda it: ShopAnswer(reason=str(opened.index(it))))
 
     monkeypatch.setattr(shop, "_search", search)
-    inside = [asyncio.create_task(shop.search(ASKED_SHOP)) for _ in range(3)]
+    inside = [asyncio.create_task(shop.search(ShopRequest.model_validate(ASKED_SHOP))) for _ in range(3)]
     await settle()
     shop.renew()
     may_end.set()
     assert [answer.reason for answer in await asyncio.gather(*inside)] == ["0"] * 3
-    assert (await shop.search(ASKED_SHOP)).reason == "1"
+    assert (await shop.search(ShopRequest.model_validate(ASKED_SHOP))).reason == "1"
+
+
+async def test_the_shop_says_why_it_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def search(**settings: Any) -> dict[str, Any]:
+        async with talking_to(cache_dir=tmp_path, **settings) as client:
+            response = await client.post("/shop/search", json=ASKED_SHOP)
+        assert response.status_code == 200
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    def no_catalogue(_: Path) -> str:
+        raise catalogue.CatalogueError("The sample catalogue cannot be read.")
+
+    monkeypatch.setattr(catalogue, "digest", no_catalogue)
+    assert "PEAKPLAN_SAMPLE_SHOP" in (await search(sample_shop=False))["reason"]
+    answer = await search()
+    assert answer["reason"] == "The sample catalogue cannot be read."
+    assert answer["by_plan"] == answer["by_words"] == []
+
+
+async def test_the_shop_is_searched_with_plan_and_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = [
+        catalogue.Product(str(price), "Red Shoes", "sneaker", "footwear", "They are red.", price, None)
+        for price in (30.0, 90.0)
+    ]
+    monkeypatch.setattr(catalogue, "read", lambda _: iter(kept))
+    plan = ASKED_SHOP["plan"] | {"price": {"min": None, "max": 50, "currency": "USD"}}
+    async with talking_to(cache_dir=tmp_path) as client:
+        answer = (await client.post("/shop/search", json={"query": "red shoes", "plan": plan})).json()
+        refused = await client.post("/shop/search", json={"query": "red shoes", "plan": {"intent": 1}})
+    assert [hit["price"] for hit in answer["by_plan"]] == [30.0]
+    assert {hit["price"] for hit in answer["by_words"]} == {30.0, 90.0}
+    assert_problem(refused, 422)

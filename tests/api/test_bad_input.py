@@ -2,17 +2,20 @@
 
 import hashlib
 import json
+import random
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from service.api.outcome_log import OUTCOMES, PLANS
 from service.planner import planner as planner_module
 from service.planner.plan import Plan
 from tests.api.client import ODD_QUERIES, assert_problem, talking_to
 from tests.fake_engines import FakeEngine
+from tests.faults.under_load import fake_server
 
 pytestmark = pytest.mark.anyio
 JSON = {"content-type": "application/json"}
@@ -85,14 +88,11 @@ async def test_bytes_that_are_no_request_are_refused_with_words(body: bytes, sta
 
 
 @pytest.mark.parametrize("query", ODD_QUERIES)
-async def test_odd_words_get_a_valid_plan(query: str) -> None:
-    busy = FakeEngine(hold=True)
-    for engine in (FakeEngine(), busy):
-        async with talking_to(engine) as client:
-            body = {"query": query, "history": [query], "deadline_ms": 50 if engine is busy else 2000}
-            response = await client.post("/plan", json=body)
-        assert response.status_code == 200
-        Plan.model_validate(response.json()["plan"])
+async def test_odd_words_get_a_valid_plan_without_a_model_too(query: str) -> None:
+    async with talking_to(FakeEngine(hold=True)) as client:
+        response = await client.post("/plan", json={"query": query, "history": [query], "deadline_ms": 50})
+    assert response.status_code == 200
+    Plan.model_validate(response.json()["plan"])
 
 
 @pytest.mark.parametrize("content_type", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
@@ -103,23 +103,22 @@ async def test_a_body_that_does_not_say_it_is_json_is_refused(content_type: str 
     assert "application/json" in problem["detail"]
 
 
-@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON", "application/ld+json"])
-async def test_other_spellings_of_json_are_taken(content_type: str) -> None:
+SMALL = b'{"query": "x"}'
+LARGEST = json.dumps({"query": "a" * 512, "history": ["b" * 512] * 8}).encode()
+SPELLINGS = ("application/json; charset=utf-8", "Application/JSON", "application/ld+json")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        *((SMALL, spelling) for spelling in SPELLINGS),
+        *((SMALL[:-1] + b', "deadline_ms": ' + number + b"}", SPELLINGS[0]) for number in (b"300", b"300.0", b"3e2")),
+        (LARGEST, SPELLINGS[0]),
+    ],
+)
+async def test_other_spellings_and_the_largest_request_are_taken(body: bytes, content_type: str) -> None:
     async with talking_to() as client:
-        response = await client.post("/plan", content=b'{"query": "x"}', headers={"content-type": content_type})
-    assert response.status_code == 200
-
-
-async def test_a_whole_number_may_be_written_as_json_likes() -> None:
-    async with talking_to() as client:
-        for number in (b"300", b"300.0", b"3e2"):
-            content = b'{"query": "shoes", "deadline_ms": ' + number + b"}"
-            assert (await client.post("/plan", content=content, headers=JSON)).status_code == 200
-
-
-async def test_the_largest_plain_request_fits() -> None:
-    async with talking_to() as client:
-        response = await client.post("/plan", json={"query": "a" * 512, "history": ["b" * 512] * 8})
+        response = await client.post("/plan", content=body, headers={"content-type": content_type})
     assert response.status_code == 200
 
 
@@ -182,32 +181,59 @@ async def test_a_plan_that_cannot_be_completed_is_traced_all_the_same(
     assert "secret" not in answer.text + caplog.text
 
 
-async def test_a_search_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def fails(*_: object) -> None:
-        raise ZeroDivisionError("secret words")
+EXAMPLES = 40  # for each operation; `make siege` tries others, in minutes
 
-    monkeypatch.setattr("peakplan_client.shop.Shop.open", fails)
-    body = {"query": "boots", "plan": {"mode": "keyword", "intent": "find_product", "queries": ["boots"]}}
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ["--exclude-path", "/plans", "--max-examples", str(EXAMPLES)],
+        # A batch of any objects takes schemathesis seconds to think of: what is at random is in the test below.
+        ["--include-path", "/plans", "--phases", "examples,coverage"],
+    ],
+    ids=["questions", "batches"],
+)
+def test_schemathesis_finds_nothing(tmp_path: Path, chosen: list[str]) -> None:
+    """Run schemathesis by its command, because its pytest plugin uses pytest's private attributes."""
+    settings = {"PEAKPLAN_MAX_BODY_BYTES": 1024 * 1024, "PEAKPLAN_CORS_ORIGINS": "*"}
+    kept = {"PEAKPLAN_OUTCOMES_DIR": tmp_path / "outcomes", "PEAKPLAN_OUTCOMES_TEXT": 1}
+    with fake_server(FAKE_SECONDS=0, FAKE_ANSWER="fixed", **settings, **kept) as server:
+        command = [
+            str(Path(sys.executable).with_name("schemathesis")), "run", f"{server.url}/openapi.json",
+            *chosen, "--checks", "all", "--seed", "1", "--request-timeout", "60",
+            "--generation-database", "none", "--no-color",
+            "--suppress-health-check", "too_slow",  # a busy machine thinks of requests slowly; all are sent
+        ]  # fmt: skip
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+    kept_in = {PLANS: "plan"} if "--include-path" in chosen else {PLANS: "plan", OUTCOMES: "outcome"}
+    for name, record in kept_in.items():
+        lines = (tmp_path / "outcomes" / f"{name}.jsonl").read_text(encoding="utf-8").strip().split("\n")
+        assert {json.loads(line)["record"] for line in lines} == {record}
+
+
+def any_value(rng: random.Random, depth: int = 0) -> Any:
+    """Return any JSON value."""
+    plain = [None, True, False, 0, -1, 1.5, 1e308, 2**70, "", "shoes", "\x00", "👟" * 3, "a" * 600, "\u202e", "1e5"]
+    if depth > 3 or rng.random() < 0.6:
+        return rng.choice(plain)
+    if rng.random() < 0.5:
+        return [any_value(rng, depth + 1) for _ in range(rng.randrange(4))]
+    return {rng.choice(["query", "history", "x", ""]): any_value(rng, depth + 1) for _ in range(rng.randrange(4))}
+
+
+@pytest.mark.slow
+async def test_batches_of_random_values() -> None:
+    rng = random.Random(2)
+    seen: set[int] = set()
     async with talking_to() as client:
-        answer = await client.post("/shop/search", json=body)
-        counted = (await client.get("/metrics")).text
-    assert (answer.status_code, answer.json()["by_plan"]) == (200, [])
-    assert "failed at this search" in answer.json()["reason"]
-    assert 'peakplan_fallbacks_total{reason="fault"} 1.0' in counted
-    assert [record.levelname for record in caplog.records].count("ERROR") == 1
-    assert "secret" not in answer.text + caplog.text
-
-
-@settings(max_examples=60, deadline=None)
-@given(body=st.binary(max_size=200) | st.text(max_size=600).map(lambda text: json.dumps({"query": text}).encode()))
-def test_any_bytes_at_all(body: bytes) -> None:
-    import anyio
-
-    async def post() -> httpx.Response:
-        async with talking_to() as client:
-            return await client.post("/plan", content=body, headers=JSON)
-
-    response = anyio.run(post)
-    assert response.status_code in (200, 400, 422)
-    if response.status_code == 200:
-        Plan.model_validate(response.json()["plan"])
+        for _ in range(500):
+            requests = [any_value(rng) if rng.random() < 0.2 else {"query": any_value(rng)} for _ in range(3)]
+            response = await client.post("/plans", json={"requests": rng.choice([requests, requests, any_value(rng)])})
+            seen.add(response.status_code)
+            assert response.status_code in (200, 422), requests
+            for each in response.json().get("answers", []):
+                assert each.keys() in ({"answer"}, {"problem"})
+                assert "answer" in each or each["problem"]["status"] == 422
+    assert seen == {200, 422}

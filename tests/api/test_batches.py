@@ -1,7 +1,6 @@
 """`POST /plans`: each question of a batch has its own answer or problem, and no shopper waits for it."""
 
 import asyncio
-import hashlib
 from typing import Any
 
 import httpx
@@ -12,7 +11,7 @@ from service.api import routes
 from service.api.batches import MOST_REQUESTS
 from service.planner.planner import Planner
 from service.settings.groups import AuthSettings
-from tests.api.client import assert_problem, talking_to
+from tests.api.client import assert_problem, bearer, callers, talking_to
 from tests.fake_engines import FakeEngine, settle, until
 
 pytestmark = pytest.mark.anyio
@@ -117,12 +116,6 @@ async def test_every_question_counts_for_its_caller_and_half_is_left_to_shoppers
         assert (await client.post("/plan", json={"query": "blender"})).status_code == 200
 
 
-def named(*names: str) -> AuthSettings:
-    """Return settings with callers, whose tokens are their names."""
-    lines = [f"{name} {hashlib.sha256(name.encode()).hexdigest()}" for name in names]
-    return AuthSettings(api_keys=SecretStr("\n".join(lines)))
-
-
 async def test_there_is_an_end_to_what_a_caller_holds_at_once() -> None:
     engine = FakeEngine(hold=True)
     async with talking_to(engine) as client:
@@ -139,11 +132,11 @@ async def test_there_is_an_end_to_what_a_caller_holds_at_once() -> None:
 
 async def test_one_caller_who_holds_all_batches_shuts_out_nobody() -> None:
     engine, others = FakeEngine(hold=True), [f"other{number}" for number in range(12)]
-    async with talking_to(engine, auth=named("greedy", *others)) as client:
+    async with talking_to(engine, auth=callers("greedy", *others)) as client:
 
         def asked(name: str, number: int = 3) -> asyncio.Task[Answers]:
             given = [{"query": f"{name} {size}", "deadline_ms": 30_000} for size in range(number)]
-            return asyncio.create_task(ask(client, *given, authorization=f"Bearer {name}"))
+            return asyncio.create_task(ask(client, *given, **bearer(name)))
 
         greedy = []
         for _ in range(8):
@@ -196,7 +189,7 @@ async def test_plans_are_kept_apart_by_caller_and_strangers_get_none(monkeypatch
         return await draft(self, task, **options)
 
     monkeypatch.setattr(Planner, "draft", noted)
-    async with talking_to(auth=named("shop")) as client:
-        await ask(client, {"query": "red shoes"}, authorization="Bearer shop")
+    async with talking_to(auth=callers("shop")) as client:
+        await ask(client, {"query": "red shoes"}, **bearer("shop"))
         assert_problem(await client.post("/plans", json={"requests": questions(1)}), 401)
     assert seen == ["shop"]

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import SecretStr
 
 from service.api.outcome_log import MOST_OUTCOMES, OutcomeLog, OutcomeLogError
 from service.api.request_ids import LATELY_SECONDS, RequestIds
@@ -19,8 +18,8 @@ from service.planner.planner import Planned
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
-from service.settings.groups import AuthSettings, OutcomeSettings
-from tests.api.client import assert_problem, talking_to
+from service.settings.groups import OutcomeSettings
+from tests.api.client import assert_problem, bearer, callers, talking_to
 from tests.fake_engines import FakeEngine
 from training.data.outcomes import convert
 
@@ -70,6 +69,10 @@ async def test_words_are_kept_where_the_operator_turned_that_on(tmp_path: Path) 
 
     assert (plan["question"], plan["history"]) == ("nike running shoes", ["a secret gift"])
     assert plan["facets"] == {"brand": ["nike"], "type": ["running shoes"]}
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, text=True)) as client:
+        await client.post("/outcomes", json=click(await planned(client), user_query="nike"))
+    (event,) = kept(tmp_path)
+    assert (event["user_query"], event["event_attributes"]["object"]["name"]) == ("nike", "secret words")
 
 
 async def test_without_a_folder_nothing_is_kept_and_the_answer_says_how_to(tmp_path: Path) -> None:
@@ -78,24 +81,6 @@ async def test_without_a_folder_nothing_is_kept_and_the_answer_says_how_to(tmp_p
         response = await client.post("/outcomes", json={"request_id": "a", "outcome": "nothing"})
     assert "PEAKPLAN_OUTCOMES_DIR" in assert_problem(response, 404)["detail"]
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"outcome": "stare"}, "outcome"),
-        ({"request_id": "a b"}, "request_id"),
-        ({"product": None}, "body"),
-        ({"product": {"vertical": "x"}}, "product.id"),
-        ({"words": "nike"}, "words"),
-    ],
-)
-async def test_a_bad_outcome_names_its_field(tmp_path: Path, change: dict[str, Any], field: str) -> None:
-    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
-        body = {"request_id": "a", "outcome": "click", "product": PRODUCT} | change
-        problem = assert_problem(await client.post("/outcomes", json=body), 422)
-    assert [error["field"] for error in problem["errors"]] == [field]
-    assert lines(tmp_path) == []
 
 
 def test_full_files_are_set_aside_and_the_oldest_go(tmp_path: Path) -> None:
@@ -138,19 +123,13 @@ def test_keeping_words_nowhere_is_refused() -> None:
         Settings(outcomes=OutcomeSettings(text=True))
 
 
-TOKENS = {
-    name: f"{name} {hashlib.sha256(name.encode()).hexdigest()}" for name in ("honest", "hostile")
-}  # each caller's token is its name
-
-
 async def test_nobody_decides_what_another_s_plan_is_learnt_as(tmp_path: Path) -> None:
     """A caller that saw or set a request id could once decide what the plan was learnt as."""
-    auth = AuthSettings(api_keys=SecretStr("\n".join(TOKENS.values())))
-    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, text=True), auth=auth) as client:
+    both = callers("honest", "hostile")
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, text=True), auth=both) as client:
 
         def post(path: str, who: str, body: dict[str, Any]) -> Any:
-            headers = {"authorization": f"Bearer {who}", "x-request-id": "chosen"}
-            return client.post(path, json=body, headers=headers)
+            return client.post(path, json=body, headers={**bearer(who), "x-request-id": "chosen"})
 
         planned = (await post("/plan", "honest", {"query": "nike running shoes"})).json()
         named = {"request_id": planned["request_id"], "outcome": "purchase", "product": PRODUCT}
@@ -254,7 +233,10 @@ async def test_an_event_as_a_shop_with_ubi_has_it_is_kept_without_words_and_with
             "timestamp": "2026-11-23T20:20:39.123Z", "message_type": "INTEREST", "message": "clicked secret words",
             "user_query": "nike secret shoes",
             "event_attributes": {
-                "object": {"object_id": 123, "object_id_field": "sku", "name": "secret", "object_detail": {"a": [1]}},
+                "object": {
+                    "object_id": 123, "object_id_field": "sku", "name": "secret", "object_detail": {"a": [1]},
+                    "title": "secret", "price": 5, "search_config": "baseline",  # as UBI's own collector has it
+                },
                 "position": {"ordinal": 3.0, "xy": {"x": 10, "y": 20.5}},
             },
         }  # fmt: skip
@@ -267,14 +249,6 @@ async def test_an_event_as_a_shop_with_ubi_has_it_is_kept_without_words_and_with
     assert line["event_attributes"]["object"] == {"object_id": 123, "object_id_field": "sku"}
     assert line["event_attributes"]["position"]["ordinal"] == 3
     assert len(line["client_id"]) == len(line["session_id"]) == 24
-
-
-async def test_words_are_kept_where_the_operator_turned_that_on_events(tmp_path: Path) -> None:
-    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, text=True)) as client:
-        await client.post("/outcomes", json=click(await planned(client), user_query="nike"))
-    assert (kept(tmp_path)[0]["user_query"], kept(tmp_path)[0]["event_attributes"]["object"]["name"]) == (
-        "nike", "secret words",
-    )  # fmt: skip
 
 
 async def test_an_event_is_kept_once_however_often_it_is_sent(tmp_path: Path) -> None:
@@ -309,25 +283,36 @@ async def test_an_event_id_with_other_contents_is_told_and_not_taken_for_a_repet
     assert "another event" in alone["detail"]
 
 
+OUTCOME = {"request_id": "a", "outcome": "click", "product": PRODUCT}
+
+
 @pytest.mark.parametrize(
-    ("change", "field"),
+    ("report", "change", "field"),
     [
-        ({"action_name": "stare"}, "action_name"),
-        ({"queryid": "x"}, "queryid"),
-        ({"timestamp": "yesterday"}, "timestamp"),
-        ({"event_attributes": {"ordinal": 3}}, "event_attributes.ordinal"),
-        ({"event_attributes": {"value": -1}}, "event_attributes.value"),
-        ({"event_attributes": {"currency": "euro"}}, "event_attributes.currency"),
+        (OUTCOME, {"outcome": "stare"}, "outcome"),
+        (OUTCOME, {"request_id": "a b"}, "request_id"),
+        (OUTCOME, {"product": None}, "body"),
+        (OUTCOME, {"product": {"vertical": "x"}}, "product.id"),
+        (OUTCOME, {"words": "nike"}, "words"),
+        (click("a"), {"action_name": "stare"}, "action_name"),
+        (click("a"), {"queryid": "x"}, "queryid"),
+        (click("a"), {"timestamp": "yesterday"}, "timestamp"),
+        (click("a"), {"event_attributes": {"ordinal": 3}}, "event_attributes.ordinal"),
+        (click("a"), {"event_attributes": {"value": -1}}, "event_attributes.value"),
+        (click("a"), {"event_attributes": {"currency": "euro"}}, "event_attributes.currency"),
     ],
 )
-async def test_a_wrong_name_is_refused_by_name(tmp_path: Path, change: dict[str, Any], field: str) -> None:
+async def test_a_wrong_field_is_refused_by_its_name(
+    tmp_path: Path, report: dict[str, Any], change: dict[str, Any], field: str
+) -> None:
     async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
-        good = click(await planned(client))
-        alone = assert_problem(await client.post("/outcomes", json=good | change), 422)
-        listed = assert_problem(await client.post("/outcomes", json=[good, good | change]), 422)
-    assert [error["field"] for error in alone["errors"]] == [field]
-    assert [error["field"] for error in listed["errors"]] == [f"[1].{field}"]
-    assert kept(tmp_path) == []
+        alone = assert_problem(await client.post("/outcomes", json=report | change), 422)
+        assert [error["field"] for error in alone["errors"]] == [field]
+        if report != OUTCOME:
+            good = report | {"query_id": await planned(client)}
+            listed = assert_problem(await client.post("/outcomes", json=[good, good | change]), 422)
+            assert [error["field"] for error in listed["errors"]] == [f"[1].{field}"]
+    assert [line for line in lines(tmp_path) if line["record"] != "plan"] == kept(tmp_path) == []
 
 
 async def test_what_cannot_be_joined_is_refused_and_the_rest_of_the_list_is_kept(tmp_path: Path) -> None:
@@ -423,14 +408,6 @@ async def test_actions_of_the_shop_s_own_that_the_operator_named_are_kept_too(tm
     assert (left["action_name"], left["event_attributes"]) == ("page_exit", {"position": {}})
     assert (paid["action_name"], paid["event_attributes"]["value"]) == ("purchase", 5.0)
     assert "secret" not in json.dumps(kept(tmp_path)) + json.dumps(left)
-
-
-async def test_what_ubis_own_collector_says_of_a_product_is_accepted_and_not_kept(tmp_path: Path) -> None:
-    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
-        event = click(await planned(client), user_id="", message="", message_type="INFO")
-        event["event_attributes"]["object"] |= {"title": "secret", "price": 5, "search_config": "baseline"}
-        assert (await client.post("/outcomes", json=event)).json()["kept"] == 1
-    assert kept(tmp_path)[0]["event_attributes"]["object"] == {"object_id": "B07"}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from service.api.overload import BUSY, StartLimit
 from service.api.protocol import waited_seconds
 from service.gateway import load_shedder
 from service.gateway.load_shedder import LoadShedder
-from tests.api.connections import BODY, GET, HEAD, LAST, connected, engine, exchange, port, problem_of, server
+from tests.api.client import BODY, GET, HEAD, LAST, PLAN, connected, engine, exchange, port, problem_of, server
 
 __all__ = ["engine", "port", "server"]
 pytestmark = pytest.mark.anyio
@@ -174,7 +174,6 @@ async def test_what_is_turned_away_takes_no_place_but_not_without_end() -> None:
 
 
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
-PLAN = HEAD + LENGTH + b"\r\n" + BODY
 PIPELINED = 60
 
 
@@ -275,7 +274,6 @@ async def test_whoever_has_left_before_its_turn_costs_nothing(
     assert len(in_the_application) < len(clients)
 
 
-REQUEST = HEAD + b"Content-Length: %d\r\n" % len(BODY)
 LATE = 0.25  # seconds for which the event loop does something else
 
 
@@ -300,12 +298,12 @@ def total(answer: bytes) -> float:
 
 @on_linux
 async def test_time_counts_from_when_a_request_came_and_not_from_when_somebody_looked(port: int) -> None:
-    assert total(await asked_while_the_loop_was_busy(port, REQUEST + b"\r\n" + BODY)) >= LATE - 0.01
+    assert total(await asked_while_the_loop_was_busy(port, PLAN)) >= LATE - 0.01
 
 
 @on_linux
 async def test_a_pipelined_request_has_its_time_from_its_turn_on(port: int) -> None:
-    answer = await asked_while_the_loop_was_busy(port, *[REQUEST + b"\r\n" + BODY] * 2)
+    answer = await asked_while_the_loop_was_busy(port, *[PLAN] * 2)
     first, second = (part for part in answer.split(b"HTTP/1.1 ") if part)
     assert total(first) >= LATE - 0.01
     assert total(second) < total(first)
@@ -339,10 +337,9 @@ async def test_a_queue_that_stands_is_refused_and_health_is_not(
 ) -> None:
     """On a busy machine 300 fresh connections a second had their plans after 5 s each, and nobody a 503."""
     assert server.started
-    request = REQUEST + b"\r\n" + BODY
-    assert (await asked_while_the_loop_was_busy(port, request)).startswith(b"HTTP/1.1 200"), "one hiccup"
+    assert (await asked_while_the_loop_was_busy(port, PLAN)).startswith(b"HTTP/1.1 200"), "one hiccup"
     monkeypatch.setattr(load_shedder._Queue, "stands", lambda _queue, _now, waited, most: waited > most)
-    refused = await asked_while_the_loop_was_busy(port, request)
+    refused = await asked_while_the_loop_was_busy(port, PLAN)
     assert refused.startswith(b"HTTP/1.1 503")
     assert b"retry-after: 1\r\n" in refused.lower()
     assert (await asked_while_the_loop_was_busy(port, GET + b"\r\n")).startswith(b"HTTP/1.1 200")
@@ -359,9 +356,8 @@ async def test_it_is_told_whether_a_request_is_its_connections_first(
         return True
 
     monkeypatch.setattr(LoadShedder, "admits", admits)
-    request = REQUEST + b"\r\n" + BODY
     with socket.create_connection(("127.0.0.1", port)) as kept:
         for _ in range(2):
-            await asked_while_the_loop_was_busy(port, request, connection=kept)
+            await asked_while_the_loop_was_busy(port, PLAN, connection=kept)
             kept.setblocking(True)
     assert seen == [(True, True, "127.0.0.1"), (True, False, "127.0.0.1")]

@@ -1,15 +1,18 @@
 """The page in a real browser, against the real service with a tiny random model, or canned answers for texts."""
 
+import hashlib
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.api.page_visit import ANSWERS, Visit, events, needs_chromium
+from tests.server_process import serving
 
 pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Browser, Locator, Route, expect
 
 pytestmark = needs_chromium
 
@@ -150,23 +153,34 @@ def test_plan_as_people_read_it(visit: Visit) -> None:
     )
 
 
-def test_degraded_plan_says_why(visit: Visit) -> None:
-    visit.answer_with({**ANSWERS["plan"], "source": "fallback", "degraded": True, "reason": "deadline"})
+def test_what_the_service_says_of_itself_is_shown_and_its_deadline_can_be_changed(visit: Visit) -> None:
+    notice = visit.page.locator("#notice")
+    expect(notice).to_be_hidden()
+    words = "One plan in ten takes the model 517 ms: send deadline_ms."
+    ready = {"status": "ready", "model": "m", "notice": words, "deadline_ms": 450}
+    visit.page.route("**/readyz", lambda route: route.fulfill(json=ready))
+    visit.page.reload()
+    expect(notice).to_be_visible()
+    expect(notice).to_have_text(words)
+    deadline = visit.page.get_by_label("Answer within")
+    expect(deadline).to_have_attribute("placeholder", "450")
+    visit.answer_with()
+    deadline.fill("750")
+    visit.ask(ANSWERS["query"])
+    expect(visit.decoding).to_be_visible()
+    assert visit.posted[0] == ("/answer", {"query": ANSWERS["query"], "history": [], "deadline_ms": 750})
+
+
+def test_degraded_plan_says_why_and_its_decoding_that_it_is_not_that_of_the_plan(visit: Visit) -> None:
+    other = ANSWERS["plan"]["plan"] | {"intent": "small_talk"}
+    visit.answer_with({**ANSWERS["plan"], "plan": other, "source": "fallback", "degraded": True, "reason": "deadline"})
     visit.ask("running shoes")
     expect(visit.plan.locator(".degraded")).to_contain_text(
         "The model needs longer than this question may take, so the small reader wrote this plan."
     )
     expect(visit.plan.locator(".badge")).to_have_text("Rules")
-
-
-def test_what_the_service_says_of_itself_is_shown(visit: Visit) -> None:
-    notice = visit.page.locator("#notice")
-    expect(notice).to_be_hidden()
-    words = "One plan in ten takes the model 517 ms: send deadline_ms."
-    visit.page.route("**/readyz", lambda route: route.fulfill(json={"status": "ready", "model": "m", "notice": words}))
-    visit.page.reload()
-    expect(notice).to_be_visible()
-    expect(notice).to_have_text(words)
+    expect(visit.decoding.locator(".another-run")).to_contain_text("The small reader wrote the plan above")
+    expect(visit.decoding.locator(".sentence")).to_contain_text("Find product: running shoes")
 
 
 def test_markup_is_shown_as_text(visit: Visit) -> None:
@@ -257,6 +271,11 @@ def test_what_the_shop_has_not_got_stands_above_what_comes_near(visit: Visit) ->
     visit.answer_with(options={**ANSWERS["options"], "missing": ["sleeping bag"]})
     visit.ask("a tent and a sleeping bag")
     expect(visit.options.locator(".nothing")).to_have_text("Not found: sleeping bag")
+    visit.answer_with(shop=ANSWERS["shop"] | {"nothing": True, "nearest": ["kitchen", "bowls"]})
+    visit.ask("a kettle")
+    expect(visit.shop.get_by_role("status")).to_have_text(
+        "This shop has nothing of that kind. The nearest that it has: kitchen, bowls."
+    )
 
 
 def test_a_stream_that_breaks_off_leaves_its_plan_and_offers_to_try_again(visit: Visit) -> None:
@@ -278,12 +297,6 @@ def test_an_address_in_the_shops_reason_does_not_widen_the_page(visit: Visit) ->
     expect(visit.shop).to_contain_text("no connection")
     expect(visit.options).to_contain_text("no connection")
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_the_services_deadline_is_the_fields_placeholder(visit: Visit) -> None:
-    visit.page.route("**/readyz", lambda route: route.fulfill(json={"status": "ready", "deadline_ms": 450}))
-    visit.page.reload()
-    expect(visit.page.get_by_label("Answer within")).to_have_attribute("placeholder", "450")
 
 
 def test_what_the_shop_finds_with_plan_and_words_is_shown(visit: Visit) -> None:
@@ -325,22 +338,6 @@ def test_both_searches_come_in_one_list_and_a_choice_is_credited_to_whose_it_is(
         assert len({event["client_id"] for event in events}) == 1
 
 
-def test_a_shop_that_has_nothing_of_the_kind_says_so(visit: Visit) -> None:
-    visit.answer_with(shop=ANSWERS["shop"] | {"nothing": True, "nearest": ["kitchen", "bowls"]})
-    visit.ask(ANSWERS["query"])
-    expect(visit.shop.get_by_role("status")).to_have_text(
-        "This shop has nothing of that kind. The nearest that it has: kitchen, bowls."
-    )
-
-
-def test_a_deadline_can_be_set(visit: Visit) -> None:
-    visit.answer_with()
-    visit.page.get_by_label("Answer within").fill("750")
-    visit.ask(ANSWERS["query"])
-    expect(visit.decoding).to_be_visible()
-    assert visit.posted[0] == ("/answer", {"query": ANSWERS["query"], "history": [], "deadline_ms": 750})
-
-
 def test_trees_tell_their_tokens_apart_without_colour(visit: Visit) -> None:
     visit.answer_with()
     visit.ask(ANSWERS["query"])
@@ -360,7 +357,7 @@ def test_trees_tell_their_tokens_apart_without_colour(visit: Visit) -> None:
     assert len(looks) == 4
 
 
-def test_both_runs_are_compared(visit: Visit) -> None:
+def test_both_runs_are_compared_and_different_tokens_are_admitted(visit: Visit) -> None:
     visit.answer_with()
     visit.ask(ANSWERS["query"])
     expect(visit.decoding.locator(".verdict")).to_have_text(
@@ -370,13 +367,10 @@ def test_both_runs_are_compared(visit: Visit) -> None:
     rows = visit.decoding.get_by_role("table", name="In total").get_by_role("row")
     expect(rows.nth(1)).to_have_text("Forwards of the model39")
     expect(visit.decoding.locator(".lane-medusa .block")).to_have_text(["1", "5", "5"])
-
-
-def test_different_tokens_are_admitted(visit: Visit) -> None:
     trace = json.loads(json.dumps(ANSWERS["trace"]))
     trace["greedy"]["steps"][1]["emitted"] = [" Type", " nike"]
     visit.answer_with(trace=trace)
-    visit.ask(ANSWERS["query"])
+    visit.ask("and in blue")
     expect(visit.decoding.locator(".same")).to_have_text("They wrote different tokens, from token 2 on.")
 
 
@@ -390,14 +384,6 @@ def test_failed_trace_leaves_the_plan_and_offers_to_try_again(visit: Visit) -> N
     visit.decoding.get_by_role("button", name="Try again").click()
     expect(visit.decoding).to_contain_text("Both wrote the same")
     assert [path for path, _ in visit.posted] == ["/answer", "/shop/search", "/trace", "/trace"]
-
-
-def test_decoding_says_where_it_is_not_that_of_the_plan(visit: Visit) -> None:
-    other = ANSWERS["plan"]["plan"] | {"intent": "small_talk"}
-    visit.answer_with(ANSWERS["plan"] | {"plan": other, "source": "fallback", "degraded": True, "reason": "deadline"})
-    visit.ask(ANSWERS["query"])
-    expect(visit.decoding.locator(".another-run")).to_contain_text("The small reader wrote the plan above")
-    expect(visit.decoding.locator(".sentence")).to_contain_text("Find product: running shoes")
 
 
 AXE = Path("node_modules/axe-core/axe.min.js")
@@ -449,3 +435,99 @@ def test_the_reference(visit: Visit, page_url: str) -> None:
     visit.page.locator("#operations-Plans-plan .opblock-summary-control").click()
     expect(visit.page.locator(".opblock-body").first).to_be_visible()
     assert objections(visit) == []
+
+
+TOKEN = "a-token-for-the-page"
+STALE = "a-token-of-yesterday"
+
+
+@pytest.fixture(scope="module")
+def guarded_url(tiny_model_dir: Path) -> Iterator[str]:
+    """Run a service that requires tokens: the page asks its visitor once, and sends the token nowhere else."""
+    line = f"page {hashlib.sha256(TOKEN.encode()).hexdigest()}"
+    settings = {"PEAKPLAN_API_KEYS": line, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_TRACE_DEADLINE_MS": 30_000}
+    with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, **settings) as server:
+        yield server.url
+
+
+@pytest.fixture
+def guarded(browser: Browser, guarded_url: str) -> Iterator[Visit]:
+    visit = Visit.open(browser, guarded_url)
+    yield visit
+    said = [text for text in visit.complaints if "401" not in text]
+    seen_elsewhere = [sent.url for sent in visit.requests if TOKEN in sent.url or not sent.url.startswith(guarded_url)]
+    visit.page.close()
+    assert (said, seen_elsewhere) == ([], [])
+    assert not any(TOKEN in text for text in visit.complaints)
+
+
+def dialog(guarded: Visit) -> Locator:
+    return guarded.page.get_by_role("dialog", name="This planner asks for a token")
+
+
+def field(guarded: Visit) -> Locator:
+    return guarded.page.get_by_label("Access token")
+
+
+def authorizations(guarded: Visit) -> list[tuple[str, str | None]]:
+    posts = [request for request in guarded.requests if request.method == "POST"]
+    return [(post.url.removeprefix(guarded.url.rstrip("/")), post.headers.get("authorization")) for post in posts]
+
+
+def test_the_visitor_is_asked_once_and_the_tab_remembers(guarded: Visit) -> None:
+    guarded.ask("garden hose")
+    expect(field(guarded)).to_be_focused()
+    expect(field(guarded)).to_have_attribute("type", "password")
+    field(guarded).press_sequentially(TOKEN)
+    guarded.page.keyboard.press("Enter")
+    expect(guarded.decoding).to_contain_text("Both wrote the same")
+    expect(dialog(guarded)).to_be_hidden()
+    expect(guarded.question).to_be_focused()
+
+    guarded.ask("garden gnome")
+    expect(guarded.plan.locator(".asked")).to_have_text("garden gnome")
+    expect(guarded.page.locator("#status")).to_have_text("The plan and its decoding are below.")
+    guarded.page.reload()
+    guarded.ask("garden fence")
+    expect(guarded.page.locator("#status")).to_have_text("The plan and its decoding are below.")
+
+    bearer = f"Bearer {TOKEN}"
+    assert authorizations(guarded) == [
+        ("/answer", None),
+        *[("/answer", bearer), ("/shop/search", bearer), ("/trace", bearer)] * 3,
+    ]
+    elsewhere = "[localStorage.length, document.cookie, document.body.innerHTML.includes('a-token')]"
+    assert guarded.page.evaluate(elsewhere) == [0, "", False]
+
+
+def test_a_token_that_is_not_known_is_asked_for_again_in_a_dialog_that_fits_a_narrow_window(guarded: Visit) -> None:
+    guarded.page.set_viewport_size({"width": 360, "height": 700})
+    guarded.ask("garden hose")
+    for wrong, words in (("", "Type the token first."), ("no spaces", "no spaces"), (STALE, "does not know")):
+        field(guarded).fill(wrong)
+        field(guarded).press("Enter")
+        expect(guarded.page.get_by_role("alert").filter(has_text=words)).to_be_visible()
+        expect(field(guarded)).to_be_focused()
+        expect(field(guarded)).to_have_attribute("aria-invalid", "true")
+        assert guarded.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    expect(field(guarded)).to_have_value("")
+    field(guarded).fill(TOKEN)
+    dialog(guarded).get_by_role("button", name="Use it").click()
+    expect(guarded.decoding).to_be_visible()
+
+
+@pytest.mark.parametrize("how", ["Escape", "Cancel"])
+def test_who_has_no_token_is_told_so_and_may_try_again(guarded: Visit, how: str) -> None:
+    guarded.ask("garden hose")
+    expect(dialog(guarded)).to_be_visible()
+    if how == "Escape":
+        guarded.page.keyboard.press("Escape")
+    else:
+        dialog(guarded).get_by_role("button", name="Cancel").click()
+    expect(dialog(guarded)).to_be_hidden()
+    expect(guarded.error).to_contain_text("This planner answers only with an access token.")
+    expect(guarded.page.locator("#status")).to_be_empty()
+    guarded.error.get_by_role("button", name="Try again").click()
+    field(guarded).fill(TOKEN)
+    field(guarded).press("Enter")
+    expect(guarded.decoding).to_be_visible()

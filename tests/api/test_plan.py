@@ -24,9 +24,9 @@ from service.settings import Settings
 from service.settings.groups import ExperimentSettings, OutcomeSettings, QueueSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine, settle, until
-from tests.planner.reader.fake_readers import by_length
 from tests.planner.test_caching import TEXT
 from tests.planner.test_planner import LONG, SHORT
+from tests.readers import by_length
 
 pytestmark = pytest.mark.anyio
 
@@ -68,23 +68,18 @@ async def test_the_answer_has_the_shape_of_the_contract() -> None:
     }
 
 
-async def test_history_reaches_the_model_and_the_plan() -> None:
+async def test_history_reaches_the_model_and_the_plan_and_a_chat_goes_on_after_its_eighth_message() -> None:
     engine = FakeEngine(text=" Find Type running shoes Color red Any")
     async with talking_to(engine) as client:
         body = {"query": "what about in red?", "history": ["hi", "running shoes size 10"]}
         answer = (await client.post("/plan", json=body)).json()
+        messages = ["boots", "x" * 600 + " for men", *(["hi"] * 6), "running shoes size 10"]
+        longer = await client.post("/plan", json={"query": "in red?", "history": messages})
     assert engine.served[0].prompt == " hi | running shoes size 10 | what about in red? |"
     assert answer["plan"]["facets"] == {"type": ["running shoes"], "color": ["red"]}
-
-
-async def test_a_chat_goes_on_after_its_eighth_message() -> None:
-    engine = FakeEngine(text=" Find Type running shoes Color red Any")
-    async with talking_to(engine) as client:
-        messages = ["boots", "x" * 600 + " for men", *(["hi"] * 6), "running shoes size 10"]
-        response = await client.post("/plan", json={"query": "in red?", "history": messages})
-    assert response.status_code == 200
-    assert "boots" not in engine.served[0].prompt
-    assert engine.served[0].prompt.endswith(" running shoes size 10 | in red? |")
+    assert longer.status_code == 200
+    assert "boots" not in engine.served[1].prompt
+    assert engine.served[1].prompt.endswith(" running shoes size 10 | in red? |")
 
 
 async def test_the_strategy_is_the_configured_one() -> None:
@@ -214,7 +209,7 @@ async def test_both_strategies_run_with_their_steps() -> None:
         }
 
 
-async def test_no_replica_in_time_is_a_503_that_says_when_to_come_back() -> None:
+async def test_no_replica_in_time_or_at_all_is_a_503_that_says_when_to_come_back() -> None:
     engine = FakeEngine(hold=True)
     async with talking_to(engine, trace_deadline_ms=200) as client:
         busy = asyncio.create_task(client.post("/plan", json={"query": "shoes", "deadline_ms": 2000}))
@@ -222,13 +217,8 @@ async def test_no_replica_in_time_is_a_503_that_says_when_to_come_back() -> None
         response = await client.post("/trace", json={"query": "shoes"})
         engine.let_go()
         await busy
-    assert_problem(response, 503)
-    assert response.headers["retry-after"] == "1"
-
-
-async def test_no_replica_at_all_is_a_503() -> None:
-    engine = FakeEngine()
-    async with talking_to(engine) as client:
+        assert_problem(response, 503)
+        assert response.headers["retry-after"] == "1"
         engine.start_failures = 100
         engine.fail()
         assert_problem(await client.post("/trace", json={"query": "shoes"}), 503)
@@ -347,26 +337,22 @@ async def test_half_of_the_shoppers_are_planned_by_the_reader_and_each_stays_whe
     assert "arm" not in last
 
 
+UNREADABLE = ("control", "a=1,a=2", "a=0", "a=-1", "a b=1", "=1", ",".join(f"a{n}=1" for n in range(9)))
+TWO = {"name": "x", "arms": "control=1,rules=1"}
+
+
 @pytest.mark.parametrize(
-    "arms", ["control", "a=1,a=2", "a=0", "a=-1", "a b=1", "=1", ",".join(f"a{n}=1" for n in range(9))]
+    ("given", "why"),
+    [
+        *(({"name": "x", "arms": arms}, "name=share|at most 8") for arms in UNREADABLE),
+        ({"name": "x"}, "go together"),
+        (TWO | {"serves": "control, newer"}, "PEAKPLAN_EXPERIMENT_SERVES names newer"),
+    ],
 )
-def test_arms_that_cannot_be_read_are_refused(arms: str) -> None:
-    with pytest.raises(ValueError, match=r"name=share|at most 8"):
-        ExperimentSettings(name="x", arms=arms)
-    assert len(ExperimentSettings(name="x", arms=",".join(f"a{n}=1" for n in range(8))).shares) == 8
-
-
-def test_an_experiment_that_nobody_records_is_refused() -> None:
+def test_an_experiment_that_cannot_be_or_that_nobody_records_is_refused(given: dict[str, str], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        ExperimentSettings.model_validate(given)
     with pytest.raises(ValueError, match="PEAKPLAN_OUTCOMES_DIR"):
         Settings(experiment=TRIAL)
-    with pytest.raises(ValueError, match="go together"):
-        ExperimentSettings(name="x")
-
-
-def test_a_host_that_serves_an_arm_which_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match="PEAKPLAN_EXPERIMENT_SERVES names newer"):
-        ExperimentSettings(name="x", arms="control=1,rules=1", serves="control, newer")
-    assert ExperimentSettings(name="x", arms="control=1,rules=1", serves="control, rules").served == {
-        "control",
-        "rules",
-    }
+    assert ExperimentSettings.model_validate(TWO | {"serves": "control, rules"}).served == {"control", "rules"}
+    assert len(ExperimentSettings(name="x", arms=",".join(f"a{n}=1" for n in range(8))).shares) == 8

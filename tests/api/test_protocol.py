@@ -14,7 +14,7 @@ import pytest
 from service.__main__ import Server
 from service.api.observation import CLIENT_CLOSED_REQUEST
 from service.api.protocol import HttpProtocol, objection_to_head
-from tests.api.connections import (
+from tests.api.client import (
     BODY,
     CONNECTIONS,
     GET,
@@ -35,17 +35,26 @@ __all__ = ["engine", "port", "server"]
 pytestmark = pytest.mark.anyio
 
 
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+
+
 @pytest.mark.parametrize(
-    "pieces",
+    ("pieces", "status"),
     [
-        [GET + b"X-Padding: " + b"x" * 3000 + b"\r\n\r\n"],
-        [GET + b"X-Padding: " + b"x" * 3000],
-        [GET, *[b"X-Padding: " + b"x" * 500 + b"\r\n"] * 4],
-        [b"GET /" + b"x" * 4000 + b" HTTP/1.1\r\n\r\n"],
+        ([GET + b"X-Padding: " + b"x" * 3000 + b"\r\n\r\n"], 431),
+        ([GET + b"X-Padding: " + b"x" * 3000], 431),
+        ([GET, *[b"X-Padding: " + b"x" * 500 + b"\r\n"] * 4], 431),
+        ([b"GET /" + b"x" * 4000 + b" HTTP/1.1\r\n\r\n"], 431),
+        ([CHUNKED, b"".join(b"X-Trailer-%d: %b\r\n" % (number, b"x" * 1000) for number in range(200))], 431),
+        ([HEAD + b"Content-Length: 100\r\n\r\n", b'{"query"'], 408),
+        ([b"\x16\x03\x01\x02\x00\x01\x00"], 400),
     ],
+    ids=["head", "open head", "many lines", "address", "trailers", "a body that never ends", "no http"],
 )
-async def test_a_head_that_grows_too_large_is_refused(port: int, pieces: list[bytes]) -> None:
-    assert (await exchange(port, *pieces, pause=0.005)).startswith(b"HTTP/1.1 431")
+async def test_what_grows_too_large_or_never_ends_or_is_not_http_is_refused(
+    port: int, pieces: list[bytes], status: int
+) -> None:
+    assert (await exchange(port, *pieces, pause=0.005)).startswith(b"HTTP/1.1 %d" % status)
 
 
 @pytest.mark.parametrize("pieces", [[], [b"GET"], [GET, b"X-A: b\r\n"]])
@@ -53,27 +62,10 @@ async def test_a_head_that_never_ends_is_given_up(port: int, pieces: list[bytes]
     assert await exchange(port, *pieces) == b""
 
 
-async def test_a_body_that_never_ends_is_answered(port: int) -> None:
-    head = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
-    assert (await exchange(port, head, b'{"query"')).startswith(b"HTTP/1.1 408")
-
-
-async def test_what_is_not_http_is_answered_400(port: int) -> None:
-    assert (await exchange(port, b"\x16\x03\x01\x02\x00\x01\x00")).startswith(b"HTTP/1.1 400")
-
-
-CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
-
-
 async def test_trailers_are_dropped(port: int) -> None:
     answer = await exchange(port, CHUNKED + b"Host: y\r\nX-Request-Id: mine\r\n\r\n" + GET + LAST)
     assert answer.count(b"HTTP/1.1 200") == 2
     assert b"mine" not in answer
-
-
-async def test_trailers_without_end_are_refused(port: int) -> None:
-    trailers = [b"X-Trailer-%d: %b\r\n" % (number, b"x" * 1000) for number in range(200)]
-    assert (await exchange(port, CHUNKED, *trailers)).startswith(b"HTTP/1.1 431")
 
 
 @pytest.mark.parametrize("body", [BODY, b""])
@@ -183,16 +175,6 @@ def test_a_whole_address_without_a_host_is_refused() -> None:
     assert objection_to_head("1.0", b"/plan", [], max_header_bytes=100, max_body_bytes=30) is None
 
 
-async def test_one_connection_serves_many_requests(port: int) -> None:
-    async with connected(port) as [(reader, writer)]:
-        for _ in range(5):
-            writer.write(GET + b"\r\n")
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 200")
-            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
-            await asyncio.sleep(0.1)
-
-
 async def test_bodies_that_wait_behind_others_are_few_bytes(port: int, engine: FakeEngine) -> None:
     engine.hold()
     large = HEAD + b"Content-Length: 16000\r\n\r\n" + b" " * 16_000
@@ -244,13 +226,19 @@ async def test_past_the_limit_the_connection_idle_longest_makes_room(port: int) 
             assert await clients[1][0].read() == b""
 
 
+def asking(writer: asyncio.StreamWriter, path: str = "/plan") -> None:
+    """Ask for red shoes."""
+    question = {"query": "red shoes", "deadline_ms": 2000}
+    body = json.dumps({"requests": [question] * 3} if path == "/plans" else question).encode()
+    writer.write(HEAD.replace(b"/plan", path.encode()) + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
 async def test_a_full_host_still_answers_health_checks(port: int, server: Server, engine: FakeEngine) -> None:
     idle = server.config.http_protocol_class.idle  # type: ignore[union-attr]
     engine.hold()
     async with connected(port, CONNECTIONS) as clients:
-        body = b'{"query": "red shoes", "deadline_ms": 2000}'  # one generation that all wait for
         for _, writer in clients:
-            writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            asking(writer)  # one generation that all wait for
         await until(lambda: bool(engine.served) and not idle)  # an idle connection makes room
         assert (await exchange(port, GET + LAST)).startswith(b"HTTP/1.1 200")
         refused = await exchange(port, PLAN)
@@ -304,10 +292,10 @@ async def test_a_client_that_leaves_with_a_request_behind_the_first_cancels_the_
 ) -> None:
     """Uvicorn tells the request that came last alone that its client is gone."""
     engine.hold()
-    body = b'{"query": "red shoes", "deadline_ms": 2000}'
     with caplog.at_level("INFO"):
         async with connected(port) as [(_, writer)]:
-            writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body + GET + b"\r\n")
+            asking(writer)
+            writer.write(GET + b"\r\n")
             await until(lambda: bool(engine.served))
         await until(lambda: engine.cancelled == 1)
         await until(lambda: "POST /plan" in caplog.messages)
@@ -321,10 +309,9 @@ async def test_events_know_when_every_replica_plans_and_wait_for_none_for_ever(
     start_limit = server.config.http_protocol_class.start_limit  # type: ignore[union-attr]
     assert not start_limit._is_busy()
     engine.hold()
-    body = b'{"query": "red shoes", "deadline_ms": 2000}'
     event = b'{"action_name": "click", "query_id": "48bf"}'
     async with connected(port, 2) as [(_, planning), (events, reporting)]:
-        planning.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        asking(planning)
         await until(lambda: bool(engine.served) and start_limit._is_busy())
         reporting.write(HEAD.replace(b"/plan", b"/outcomes") + b"Content-Length: %d\r\n\r\n" % len(event) + event)
         assert (await events.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404"), "this service keeps none"
@@ -353,17 +340,11 @@ def break_off(client: Client, *, reset: bool) -> None:
 @pytest.mark.parametrize(
     "sent",
     [
-        b"",
-        GET,
-        b"nonsense\r\n\r\n",
-        HEAD + b"Content-Length: 20\r\n\r\n{",
-        HEAD + b"Content-Length: 20\r\nExpect: 100-continue\r\n\r\n",
-        GET + b"\r\n",
-        PLAN,
-        PLAN + PLAN + GET + b"\r\n",
+        b"", GET, b"nonsense\r\n\r\n", HEAD + b"Content-Length: 20\r\n\r\n{",
+        HEAD + b"Content-Length: 20\r\nExpect: 100-continue\r\n\r\n", GET + b"\r\n", PLAN, PLAN + PLAN + GET + b"\r\n",
     ],
     ids=["silent", "half a head", "nonsense", "half a body", "expects", "answered", "planning", "pipelined"],
-)
+)  # fmt: skip
 @pytest.mark.usefixtures("uncollected")
 async def test_it_leaves_nothing_to_the_garbage_collector(
     server: Server, port: int, engine: FakeEngine, sent: bytes, *, reset: bool
@@ -381,13 +362,6 @@ async def test_it_leaves_nothing_to_the_garbage_collector(
 
     await until(lambda: not server.server_state.connections and not server.server_state.tasks)
     await until(lambda: seen[0]() is None)
-
-
-def asking(writer: asyncio.StreamWriter, path: str = "/plan") -> None:
-    """Ask for red shoes."""
-    question = {"query": "red shoes", "deadline_ms": 2000}
-    body = json.dumps({"requests": [question] * 3} if path == "/plans" else question).encode()
-    writer.write(HEAD.replace(b"/plan", path.encode()) + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
 
 @pytest.mark.parametrize("path", ["/plan", "/plans", "/answer", "/trace"])

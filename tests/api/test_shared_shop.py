@@ -23,12 +23,9 @@ ROWS = [
     ("4", "Wool Socks", "socks", "apparel", "Warm; for boots.", 9.5, None),
 ]
 BOOTS = {
-    "mode": "keyword",
-    "intent": "find_product",
-    "queries": ["red boots"],
-    "facets": {"type": ["boots"]},
+    "mode": "keyword", "intent": "find_product", "queries": ["red boots"], "facets": {"type": ["boots"]},
     "price": {"max": 100, "currency": "USD"},
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -88,18 +88,12 @@ def container(tmp_path: Path) -> Iterator[Container]:
         container.process.wait(30)
 
 
-def test_the_gateway_ends_before_what_it_leans_on(container: Container) -> None:
-    container.start(("gateway", 0), ("triton", 0), ("second", 0))
-    container.send(signal.SIGTERM)
-    assert container.code() == 0
-    ends = [line for line in container.lines() if "end" in line]
-    assert ends == [f"{name} {word}" for name in ("gateway", "second", "triton") for word in ("told to end", "ended")]
-
-
-def test_answers_with_the_gateway_s_code(container: Container) -> None:
-    container.start(("gateway", 3), ("triton", 0))
+def test_the_gateway_ends_before_what_it_leans_on_and_its_code_is_the_container_s(container: Container) -> None:
+    container.start(("gateway", 3), ("triton", 0), ("second", 0))
     container.send(signal.SIGTERM)
     assert container.code() == 3
+    ends = [line for line in container.lines() if "end" in line]
+    assert ends == [f"{name} {word}" for name in ("gateway", "second", "triton") for word in ("told to end", "ended")]
 
 
 def test_a_gateway_that_dies_ends_the_container(container: Container) -> None:
@@ -126,17 +120,12 @@ def test_a_helper_that_will_not_end_is_killed(container: Container) -> None:
     assert "triton told to end" not in container.lines()
 
 
-def test_a_hang_up_reaches_the_gateway_alone(container: Container) -> None:
+def test_programs_start_with_no_signal_blocked_and_a_hang_up_reaches_the_gateway_alone(container: Container) -> None:
     container.start(("gateway", 0), ("triton", 0))
+    container.until(lambda: container.noted("blocks []") == 2)
     container.send(signal.SIGHUP)
     container.until(lambda: container.noted("hung up") == 1)
     assert "gateway hung up" in container.lines()
-
-
-def test_programs_start_with_no_signal_blocked(container: Container) -> None:
-    container.start(("gateway", 0), ("triton", 0))
-    container.until(lambda: sum(" blocks [" in line for line in container.lines()) == 2)
-    assert container.noted("blocks []") == 2
 
 
 def test_a_program_that_is_not_there_is_an_error_in_words() -> None:

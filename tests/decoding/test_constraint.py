@@ -39,18 +39,6 @@ def test_words_of_a_special_token_behind_half_a_character_are_spelt() -> None:
     assert bytes_alone.decode(chosen) == "👟abc def"
 
 
-def test_a_token_that_could_go_on_is_held_back_at_the_boundary() -> None:
-    constraint = compile_grammar('start: "e" "ab" ("c" | "f")')
-
-    # "ab" is certain, but its token is "ab" before "f" and "abc" before "c".
-    assert constraint.forced() == ids("e")
-    constraint.accept(ids("e"))
-    assert constraint.forced() == []
-    assert {*ids("ab"), *ids("abc")} <= {*constraint.legal().tolist()}
-    constraint.accept(ids("abc"))
-    assert constraint.finished()
-
-
 def test_bad_grammars_and_illegal_tokens_are_refused() -> None:
     with pytest.raises(GrammarError, match="lexer error"):
         compile_grammar("start: 'a'")

@@ -1,7 +1,6 @@
 """Decoding with any tree, heads and grammar has greedy's tokens, and a trace shows all of them."""
 
-import time
-from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,18 +11,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.constraint import GrammarError
-from service.decoding.generation import verify
+from service.decoding.generation import RunningGeneration, step, verify
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import LmHead
-from service.decoding.llama import NEVER, Interruption
-from service.decoding.medusa import MedusaHeads
+from service.decoding.llama import ForwardInput, ForwardStoppedError, Llama
+from service.decoding.medusa import MedusaHeads, MedusaProposer
+from service.decoding.proposer import NO_PROPOSER, PredictionProposer, Proposer
 from service.decoding.statistics import Generation
+from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree, TokenTree
 from tests.decoding.tiny import (
     CONFIG,
     FREE,
     UNTIED,
-    DeadEnd,
+    certain,
     check_statistics,
     choices,
     compile_grammar,
@@ -38,6 +39,7 @@ from tests.decoding.tiny import (
     prompts,
     random_heads,
     random_model,
+    random_weights,
     reference_greedy,
     traced_tokens,
 )
@@ -150,32 +152,6 @@ def test_a_forced_plan_costs_no_forward_but_the_one_beside_which_its_grammar_is_
     assert generation.stop_reason == "finished"
 
 
-def test_forced_runs_cost_no_decision() -> None:
-    grammar = 'start: " abcd" ("e" | "f") " abcd abcd" ("a" | "g") "gg"'
-
-    for chosen in ([], CHAIN):
-        tree = MedusaTree.from_choices(chosen, 3)
-        generation = decode_medusa(
-            random_model(4), random_heads(4, 3), tree, [5], compile_grammar(grammar), max_tokens=20
-        )
-        assert generation.statistics.decisions == 2
-        assert generation.statistics.forwards <= 2
-        assert generation.statistics.forced_tokens == len(generation.tokens) - 2
-        assert generation.statistics.accepted_per_step[0] >= len(encode(" abcd"))
-
-
-def test_a_run_before_the_first_decision_uses_up_head_positions() -> None:
-    """Check that five forced tokens after each choice leave five heads without a guess, and six with one."""
-    grammar = 'start: ("a" | "c") " abcd ef ef" ("a" | "c") " abcd ef ef" ("a" | "c") "gg"'
-    assert len(encode(" abcd ef ef")) == 5
-
-    blind = with_oracle(grammar, [3], [[0], [0, 0]], 5, seed=2)
-    seeing = with_oracle(grammar, [3], [[0], [0, 0]], 6, seed=2)
-
-    assert blind.statistics.forwards == blind.statistics.decisions == 3
-    assert seeing.statistics.forwards == 2
-
-
 def test_finishing_with_the_last_allowed_token_is_finishing() -> None:
     grammar = 'start: "a" ("b" | "c")'
 
@@ -183,30 +159,6 @@ def test_finishing_with_the_last_allowed_token_is_finishing() -> None:
 
     assert len(generation.tokens) <= 2
     assert generation.stop_reason == "finished"
-
-
-@pytest.mark.parametrize("allowed", [0, 1, 3])
-def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
-    answers: Iterator[bool] = iter([False] * allowed + [True])
-
-    generation = decode_greedy(
-        random_model(1), [2], compile_grammar(FREE), max_tokens=30, cancelled=lambda: next(answers)
-    )
-
-    assert generation.stop_reason == "cancelled"
-    assert generation.statistics.forwards == allowed
-    check_statistics(generation)
-
-
-def test_a_cache_is_used_again_without_a_trace() -> None:
-    model, heads, tree = random_model(3), random_heads(3, 3), MedusaTree.from_choices([*CHAIN, [1]], 3)
-    cache = model.new_cache(80)
-    prompts_in_turn = [[1, 2, 3, 4, 5, 6], [7], [1, 2, 3, 4, 5, 6]]
-
-    for prompt in prompts_in_turn:
-        alone = decode_medusa(model, heads, tree, prompt, compile_grammar(FREE), max_tokens=30)
-        reused = decode_medusa(model, heads, tree, prompt, compile_grammar(FREE), max_tokens=30, cache=cache)
-        assert reused.tokens == alone.tokens
 
 
 def test_a_tight_cache_drafts_less_and_decodes_the_same() -> None:
@@ -230,11 +182,6 @@ def test_what_does_not_fit_is_refused() -> None:
         decode_greedy(model, [1] * 17, compile_grammar(FREE), max_tokens=4, cache=model.new_cache(20))
 
 
-def test_a_dead_end_is_an_error_not_a_loop() -> None:
-    with pytest.raises(GrammarError, match="dead end"):
-        decode_greedy(random_model(0), ids("a"), DeadEnd(), max_tokens=4)
-
-
 def test_a_token_s_probability_is_the_model_s_among_the_legal_ones() -> None:
     model, prompt, grammar = random_model(3), [5, 6, 7], 'start: "ab" ("c" | "d" | "e") " fg" ("a" | "b")'
     generation = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=20)
@@ -249,16 +196,6 @@ def test_a_token_s_probability_is_the_model_s_among_the_legal_ones() -> None:
         constraint.accept([token])
     assert generation.probabilities == pytest.approx(expected, abs=1e-4)
     assert sum(probability < 1 for probability in generation.probabilities) == generation.statistics.decisions
-
-
-@pytest.mark.parametrize("cancelled", [False, True])
-@pytest.mark.parametrize(("deadline", "late"), [(None, False), (100.5, False), (100.0, True), (99.0, True)])
-def test_who_asked_or_the_deadline_ends_a_generation(
-    monkeypatch: pytest.MonkeyPatch, cancelled: bool, deadline: float | None, late: bool
-) -> None:
-    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    assert Interruption(lambda: cancelled, deadline)() is (cancelled or late)
-    assert not NEVER()
 
 
 GRAMMAR = 'start: " abcd" ("e" | "f") " ef" /[a-d]{9}/'
@@ -326,3 +263,109 @@ def test_where_a_forced_run_is_cut_no_choice_is_due() -> None:
 
     assert (verdict.path, verdict.sampled, verdict.decisions) == ([cut], None, 0)
     assert constraint.forced() == encode(" abcd ef")[1:]
+
+
+DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+HEADS = 3
+PREDICTED = certain([3, 1, 5, 9, 10])
+Request = tuple[str, list[int], list[list[int]] | None, int]
+
+
+def requests() -> st.SearchStrategy[list[Request]]:
+    """Draw requests: a grammar, a prompt, a tree (None: no drafting), and a limit on the tokens."""
+    tree = st.one_of(st.none(), choices(HEADS))
+    return st.lists(st.tuples(grammars(), prompts(), tree, st.integers(0, 24)), min_size=1, max_size=9)
+
+
+def begin(seed: int, request: Request) -> RunningGeneration:
+    grammar, prompt, chosen, max_tokens = request
+    model = random_model(seed)
+    target = LlamaTarget(model, model.new_cache(len(prompt) + max_tokens + 20), random_heads(seed, HEADS))
+    proposer: Proposer = NO_PROPOSER
+    if chosen is not None:
+        proposer = PredictionProposer(PREDICTED, MedusaProposer(target, MedusaTree.from_choices(chosen, HEADS)))
+    return RunningGeneration(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
+
+
+def test_a_forward_that_is_stopped_cancels_all_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise ForwardStoppedError
+
+    batch = [begin(0, (FREE, [1, 2], None, 9)) for _ in range(3)]
+    monkeypatch.setattr(LlamaTarget, "forward", stopped)
+    step(batch)
+    assert [each.stop_reason for each in batch] == ["cancelled"] * 3
+    assert [each.result().tokens for each in batch] == [[], [], []]
+
+
+@given(requests(), st.integers(1, 4), st.integers(0, 3), st.data())
+@settings(max_examples=80, deadline=None)
+def test_whoever_joins_and_leaves_each_has_greedy_s_tokens(
+    waiting: list[Request], slots: int, seed: int, data: st.DataObject
+) -> None:
+    """Check a batch that requests enter at random moments and leave as soon as they end."""
+    running: list[tuple[Request, RunningGeneration]] = []
+    left = list(waiting)
+    while left or running:
+        while left and len(running) < slots and (not running or data.draw(st.booleans(), label="joins")):
+            running.append((left[0], begin(seed, left.pop(0))))
+        ended = [(request, each) for request, each in running if not each.goes_on()]
+        running = [(request, each) for request, each in running if each.goes_on()]
+        for (grammar, prompt, _, max_tokens), each in ended:
+            generation = each.result()
+            expected, decisions = reference_greedy(random_model(seed), prompt, compile_grammar(grammar), max_tokens)
+            assert generation.tokens == expected
+            assert generation.statistics.decisions == decisions
+            check_statistics(generation)
+        step([each for _, each in running])
+
+
+# A grammar that allows nothing and is not finished.
+DEAD_END = SimpleNamespace(legal=lambda: np.empty(0, np.int64), forced=lambda **_: [], finished=lambda: False)
+
+
+def test_an_error_or_a_cancellation_of_one_leaves_the_others_alone() -> None:
+    def running(grammar: object, *, cancelled: bool = False) -> RunningGeneration:
+        target = LlamaTarget(random_model(1), random_model(1).new_cache(60))
+        return RunningGeneration(target, NO_PROPOSER, [3, 4], grammar, 30, cancelled=lambda: cancelled)  # type: ignore[arg-type]
+
+    batch = [running(compile_grammar(FREE)), running(DEAD_END), running(compile_grammar(FREE), cancelled=True)]
+    while going := [each for each in batch if each.goes_on()]:
+        step(going)
+
+    assert (
+        batch[0].result().tokens == decode_greedy(random_model(1), [3, 4], compile_grammar(FREE), max_tokens=30).tokens
+    )
+    with pytest.raises(GrammarError, match="dead end"):
+        batch[1].result()
+    assert batch[2].result().stop_reason == "cancelled"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_state_is_the_same_alone_and_in_company(device: str) -> None:
+    """Check that it has the same bits on a CPU, whose products do not depend on the number of rows."""
+    model = Llama(
+        CONFIG, {name: weight.to(device) for name, weight in random_weights(CONFIG, 2).items()}, torch.float32
+    )
+    caches = [model.new_cache(20) for _ in range(3)]
+
+    def inputs(which: range) -> list[ForwardInput]:
+        trees = [TokenTree(list(range(1, 3 * number + 2)), caches[number].length) for number in which]
+        for tree in trees:
+            tree.add(tree.root, 3)
+            tree.add(tree.root, 4)
+        return [
+            ForwardInput(tokens, positions, caches[number], mask)
+            for number, (tokens, positions, mask) in zip(
+                which, (tree.tensors(model.device) for tree in trees), strict=True
+            )
+        ]
+
+    for number, cache in enumerate(caches[1:]):
+        model.forward(*inputs(range(number + 1, number + 2))[0])
+        cache.keep(range(number))
+    alone = [model.forward(*each) for each in inputs(range(3))]
+    together = model.forward_batch(inputs(range(3)))
+
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one, other) if device == "cpu" else torch.allclose(one, other, atol=1e-4)

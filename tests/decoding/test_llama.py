@@ -1,6 +1,5 @@
 """The forward in torch's operators, the forwards of every architecture beside transformers' own, and their cache."""
 
-import ctypes
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +10,11 @@ from hypothesis import strategies as st
 
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import has_packed_kernels, linear
-from service.decoding.llama import ForwardStoppedError, Interruption, Llama
+from service.decoding.llama import Llama
 from service.decoding.llama_config import LlamaConfig
-from service.decoding.native_llama import NativeLlama
 from service.decoding.tree import ancestor_mask, path_to
 from tests.bases import ARCHITECTURES, random_base
-from tests.decoding.tiny import CONFIG, forward_all, random_model, random_weights
+from tests.decoding.tiny import CONFIG, forward_all, random_model
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 AS_WIDE_AS_OURS = replace(CONFIG, hidden_size=576, intermediate_size=1536, num_heads=9, num_kv_heads=3, head_dim=64)
@@ -103,16 +101,6 @@ def test_a_full_cache_is_refused() -> None:
         model.forward(torch.tensor([1, 2]), torch.tensor([19, 20]), cache)
 
 
-def test_a_forward_stops_between_layers() -> None:
-    model = Llama(CONFIG, random_weights(CONFIG, seed=0), torch.float32)
-    cache, tokens = model.new_cache(16), torch.arange(3)
-    looks = iter([False, True])
-    model.stop_when(Interruption(lambda: next(looks)))
-    with pytest.raises(ForwardStoppedError):
-        model.forward(tokens, tokens, cache)
-    assert [bool(layer.any()) for layer in cache.data] == [True] + [False] * (CONFIG.num_layers - 1)
-
-
 def test_places_in_the_cache_that_do_not_ascend_or_fit_are_refused() -> None:
     cache = KVCache(torch.zeros(1, 2, 1, 8, 4))
     for offsets in ([1, 0], [2, 2], [-1]):
@@ -127,16 +115,11 @@ def test_places_in_the_cache_that_do_not_ascend_or_fit_are_refused() -> None:
 MANY = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4]
 
 
-@pytest.fixture(params=ARCHITECTURES)
-def architecture(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
 def ours(model: Any) -> tuple[LlamaConfig, dict[str, torch.Tensor]]:
     return LlamaConfig.from_dict(model.config.to_dict()), dict(model.state_dict())
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_torch_s_forward_is_transformers_own(architecture: str) -> None:
     reference = random_base(architecture)
     config, weights = ours(reference)
@@ -146,33 +129,6 @@ def test_torch_s_forward_is_transformers_own(architecture: str) -> None:
     model = Llama(config, weights, torch.float32)
 
     torch.testing.assert_close(model.lm_head.logits(forward_all(model, MANY)), expected, rtol=2e-4, atol=2e-4)
-
-
-def test_the_int8_kernels_are_as_near_to_it_as_they_are_for_llama(architecture: str, library: ctypes.CDLL) -> None:
-    config, weights = ours(random_base(architecture))
-    exact = forward_all(Llama(config, weights, torch.float32), MANY)
-
-    computed = forward_all(NativeLlama(config, weights, library), MANY)
-
-    assert computed.shape == exact.shape
-    assert (computed - exact).norm() / exact.norm() < 0.05
-
-
-def test_a_node_of_a_tree_has_the_bits_of_its_path(architecture: str, library: ctypes.CDLL) -> None:
-    config, weights = ours(random_base(architecture))
-    model = NativeLlama(config, weights, library)
-    cache = model.new_cache(20)
-    model.forward(torch.tensor(MANY[:9]), torch.arange(9), cache)
-    cache.keep(range(9))
-    tree = torch.tensor([7, 8, 9, 10, 11])
-    read = model.forward(tree, torch.tensor([9, 10, 10, 11, 11]), cache, ancestor_mask([-1, 0, 0, 1, 2]))
-
-    alone = forward_all(model, [*MANY[:9], 7, 9, 11])
-
-    assert torch.equal(read[4], alone[-1])
-    torch.testing.assert_close(
-        model.lm_head.logits(alone, torch.arange(5)), model.lm_head.logits(alone)[:, :5], atol=1, rtol=1
-    )
 
 
 OLD = {

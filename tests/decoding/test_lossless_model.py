@@ -6,9 +6,9 @@ logits are nearer than it: every difference is shown to be such a near tie, and 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import pytest
 import torch
@@ -98,6 +98,9 @@ class Subject:
         )
 
 
+Subjects = Callable[[str], Subject]
+
+
 @pytest.fixture(scope="session")
 def loaded() -> LoadedModel:
     settings = Settings()
@@ -119,22 +122,21 @@ def compiler(loaded: LoadedModel) -> GrammarCompiler:
 
 
 @pytest.fixture(scope="session")
-def exact(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subject:
-    return Subject(loaded, compiler, questions, Llama(loaded.config, loaded.weights, torch.float32), {})
+def subjects(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subjects:
+    """Return what loads the model in one dtype, once."""
 
+    @cache
+    def subject(name: str) -> Subject:
+        if name != "native":
+            dtype = torch.float32 if name == "exact" else torch.bfloat16
+            return Subject(loaded, compiler, questions, Llama(loaded.config, loaded.weights, dtype), {})
+        try:
+            library = load_kernels().functions
+        except NativeUnavailableError as error:
+            pytest.skip(f"the int8 kernels cannot run here: {error}")
+        return Subject(loaded, compiler, questions, NativeLlama(loaded.config, loaded.weights, library), {})
 
-@pytest.fixture(scope="session")
-def rounded(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subject:
-    return Subject(loaded, compiler, questions, Llama(loaded.config, loaded.weights, torch.bfloat16), {})
-
-
-@pytest.fixture(scope="session")
-def native(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subject:
-    try:
-        library = load_kernels().functions
-    except NativeUnavailableError as error:
-        pytest.skip(f"the int8 kernels cannot run here: {error}")
-    return Subject(loaded, compiler, questions, NativeLlama(loaded.config, loaded.weights, library), {})
+    return subject
 
 
 @pytest.fixture(autouse=True)
@@ -161,8 +163,8 @@ def random_tree(seed: int, num_heads: int) -> MedusaTree:
 
 
 @pytest.mark.parametrize(("name", "start"), CASES)
-def test_it_is_exact_with_the_shipped_heads(name: str, start: int, request: pytest.FixtureRequest) -> None:
-    subject, forwards = request.getfixturevalue(name), set[int]()
+def test_it_is_exact_with_the_shipped_heads(name: str, start: int, subjects: Subjects) -> None:
+    subject, forwards = subjects(name), set[int]()
     for index in range(start, start + CHUNK):
         medusa = subject.medusa_answer(index, subject.shipped_heads, subject.shipped_tree)
         assert medusa.tokens == subject.greedy_answer(index).tokens, subject.questions[index].text
@@ -182,9 +184,9 @@ def test_it_is_exact_with_the_shipped_heads(name: str, start: int, request: pyte
     ],
 )
 def test_it_is_exact_with_random_trees(
-    name: str, count: int, heads_are_shipped: bool, num_heads: int, request: pytest.FixtureRequest
+    name: str, count: int, heads_are_shipped: bool, num_heads: int, subjects: Subjects
 ) -> None:
-    subject = request.getfixturevalue(name)
+    subject = subjects(name)
     heads = subject.shipped_heads if heads_are_shipped else random_heads(subject.loaded, num_heads - 1, num_heads)
     for index in range((num_heads - 1) * count, num_heads * count):
         medusa = subject.medusa_answer(index, heads, random_tree(index, heads.num_heads))
@@ -192,8 +194,8 @@ def test_it_is_exact_with_random_trees(
 
 
 @pytest.mark.slow
-def test_bfloat16_differs_in_near_ties_only(rounded: Subject, capsys: pytest.CaptureFixture[str]) -> None:
-    different = []
+def test_bfloat16_differs_in_near_ties_only(subjects: Subjects, capsys: pytest.CaptureFixture[str]) -> None:
+    different, rounded = [], subjects("rounded")
     for index in range(ROUNDED_QUESTIONS):
         medusa = rounded.medusa_answer(index, rounded.shipped_heads, rounded.shipped_tree).tokens
         greedy = rounded.greedy_answer(index).tokens

@@ -20,8 +20,11 @@ from torch import Tensor
 
 from service.decoding.llama import NEVER, ForwardInput, ForwardStoppedError, Interruption, Llama, rotary_table
 from service.decoding.llama_config import LlamaConfig
+from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.decoding.native_llama import NativeLinear, NativeLlama
 from service.decoding.tree import MedusaTree, ancestor_mask
+from tests.bases import ARCHITECTURES, random_base
+from tests.decoding.test_llama import MANY, ours
 from tests.decoding.tiny import (
     NARROW,
     compile_grammar,
@@ -34,6 +37,15 @@ from tests.decoding.tiny import (
 )
 
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
+
+
+@pytest.fixture(scope="session")
+def library() -> ctypes.CDLL:
+    """Load the int8 kernels, where this machine supports them."""
+    try:
+        return load_kernels().functions
+    except NativeUnavailableError as error:
+        pytest.skip(f"the int8 kernels cannot run here: {error}")
 
 
 @pytest.mark.parametrize(
@@ -217,24 +229,6 @@ def test_a_forward_stops_between_layers_and_leaves_no_trace(library: ctypes.CDLL
     assert torch.equal(model.forward(tokens, positions, cache), expected)
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        replace(NARROW, intermediate_size=100),
-        replace(NARROW, num_heads=16, head_dim=8),
-        replace(NARROW, hidden_size=72),
-    ],
-    ids=["inner", "heads", "hidden"],
-)
-def test_widths_that_do_not_fit_are_padded(library: ctypes.CDLL, config: LlamaConfig) -> None:
-    weights = random_weights(config, seed=1)
-    exact = forward_all(Llama(config, weights, torch.float32), TOKENS)
-
-    computed = forward_all(NativeLlama(config, weights, library), TOKENS)
-
-    assert (computed - exact).norm() / exact.norm() < 0.15
-
-
 MEGABYTE = 2**20
 
 
@@ -273,3 +267,39 @@ def _memory() -> tuple[int, int]:
     lines = (line.split() for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:])
     sizes = {name.rstrip(":"): 1024 * int(size) for name, size, *_ in lines}
     return sizes["Shared_Clean"] + sizes["Shared_Dirty"], sizes["Private_Clean"] + sizes["Private_Dirty"]
+
+
+PADDED = {  # widths that do not fit
+    "inner": replace(NARROW, intermediate_size=100), "heads": replace(NARROW, num_heads=16, head_dim=8),
+    "hidden": replace(NARROW, hidden_size=72),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*ARCHITECTURES, *PADDED])
+def test_every_architecture_and_width_is_near_to_its_forward_in_float32(name: str, library: ctypes.CDLL) -> None:
+    padded = PADDED.get(name)
+    config, weights = (padded, random_weights(padded, seed=1)) if padded else ours(random_base(name))
+    exact = forward_all(Llama(config, weights, torch.float32), MANY)
+
+    computed = forward_all(NativeLlama(config, weights, library), MANY)
+
+    assert computed.shape == exact.shape
+    assert (computed - exact).norm() / exact.norm() < (0.15 if padded else 0.05)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_node_of_a_tree_has_the_bits_of_its_path(name: str, library: ctypes.CDLL) -> None:
+    config, weights = ours(random_base(name))
+    model = NativeLlama(config, weights, library)
+    cache = model.new_cache(20)
+    model.forward(torch.tensor(MANY[:9]), torch.arange(9), cache)
+    cache.keep(range(9))
+    tree = torch.tensor([7, 8, 9, 10, 11])
+    read = model.forward(tree, torch.tensor([9, 10, 10, 11, 11]), cache, ancestor_mask([-1, 0, 0, 1, 2]))
+
+    alone = forward_all(model, [*MANY[:9], 7, 9, 11])
+
+    assert torch.equal(read[4], alone[-1])
+    torch.testing.assert_close(
+        model.lm_head.logits(alone, torch.arange(5)), model.lm_head.logits(alone)[:, :5], atol=1, rtol=1
+    )

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
@@ -88,26 +87,30 @@ CONFIG = LlamaConfig(
 UNTIED = replace(CONFIG, tie_word_embeddings=False)
 
 
+def layer_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a layer's weights, by Hugging Face's names."""
+    hidden, inner, heads, kv_heads = (
+        config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim,
+        config.num_kv_heads * config.head_dim,
+    )  # fmt: skip
+    return {
+        "self_attn.q_proj": (heads, hidden), "self_attn.k_proj": (kv_heads, hidden),
+        "self_attn.v_proj": (kv_heads, hidden), "self_attn.o_proj": (hidden, heads),
+        "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden), "mlp.down_proj": (hidden, inner),
+        "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,),
+    }  # fmt: skip
+
+
 def random_weights(config: LlamaConfig, seed: int) -> dict[str, Tensor]:
     """Return random weights with Hugging Face's names, large enough for every layer to matter."""
     generator = torch.Generator().manual_seed(seed)
-    hidden, width = config.hidden_size, config.head_dim
-    shapes = {"model.embed_tokens": (config.vocab_size, hidden), "model.norm": (hidden,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.embed_tokens": (config.vocab_size, config.hidden_size), "model.norm": (config.hidden_size,)
+    }  # fmt: skip
     if not config.tie_word_embeddings:
-        shapes["lm_head"] = (config.vocab_size, hidden)
+        shapes["lm_head"] = (config.vocab_size, config.hidden_size)
     for layer in range(config.num_layers):
-        layer_shapes = {
-            "self_attn.q_proj": (config.num_heads * width, hidden),
-            "self_attn.k_proj": (config.num_kv_heads * width, hidden),
-            "self_attn.v_proj": (config.num_kv_heads * width, hidden),
-            "self_attn.o_proj": (hidden, config.num_heads * width),
-            "mlp.gate_proj": (config.intermediate_size, hidden),
-            "mlp.up_proj": (config.intermediate_size, hidden),
-            "mlp.down_proj": (hidden, config.intermediate_size),
-            "input_layernorm": (hidden,),
-            "post_attention_layernorm": (hidden,),
-        }
-        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes.items()}
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes(config).items()}
     return {
         f"{name}.weight": torch.randn(shape, generator=generator) * (2 / shape[-1] ** 0.5 if len(shape) > 1 else 1)
         for name, shape in shapes.items()
@@ -259,26 +262,3 @@ def check_statistics(generation: Generation) -> None:
     assert all(0 < probability <= 1 for probability in generation.probabilities)
     assert len(statistics.accepted_per_step) == statistics.forwards
     assert sum(statistics.accepted_per_step) == (statistics.plan_tokens if statistics.forwards else 0)
-
-
-class DeadEnd:
-    """A grammar that allows nothing and is not finished."""
-
-    def legal(self) -> NDArray[np.int64]:
-        return np.empty(0, dtype=np.int64)
-
-    def forced(self, *, look: bool = True) -> list[int]:
-        del look
-        return []
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        raise AssertionError(tokens)
-
-    def rollback(self, count: int) -> None:
-        raise AssertionError(count)
-
-    def finished(self) -> bool:
-        return False
-
-    def allows(self, token: int) -> bool:
-        raise AssertionError(token)

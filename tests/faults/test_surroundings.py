@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from service.engines.worker.spawn import replicas_of
+from tests.api.client import BODY, GET, LAST, PLAN
 from tests.faults.under_load import MODULE, Load, assert_full_capacity_again, fake_server, metric
 from tests.processes import PATIENCE, eventually
 from tests.redis_server import free_port, needs_redis, redis_server
@@ -22,10 +23,7 @@ from tests.server_process import REPOSITORY, ServerProcess
 
 pytestmark = pytest.mark.slow
 SECONDS = 4.0
-BODY = b'{"query": "red shoes"}'
 JSON = {"content-type": "application/json"}
-PLAN = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 22\r\n\r\n" + BODY
-HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 BUSY = 300  # clients that never pause
 FRESH = 50
 HEAD = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n"
@@ -180,7 +178,7 @@ async def _fresh_beside_busy(port: int) -> int:
 
     async def ask() -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(HEALTH)
+        writer.write(GET + LAST)
         answer = await reader.read()
         writer.close()
         return answer

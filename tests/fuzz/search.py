@@ -15,31 +15,11 @@ from rehearsal.bench.machine import operations
 from rehearsal.bench.question_cost import CORPUS, PIECES
 from tests.fuzz.targets import BUDGETS, TARGETS, Conversation
 
-_WORDS = st.sampled_from(
-    [
-        *PIECES,
-        "shoes",
-        "red",
-        "nike",
-        "under",
-        "over",
-        "$20",
-        "cheapest",
-        "not",
-        "or",
-        "and",
-        ",",
-        "find",
-        "Type",
-        "Any",
-    ]
-)
+_WORDS = st.sampled_from([*PIECES, *"shoes red nike under over $20 cheapest not or and , find Type Any".split()])
 _PIECES = st.one_of(_WORDS, st.text(min_size=1, max_size=6))
 _TEXTS = st.one_of(
     st.lists(_WORDS, min_size=1, max_size=60).map(" ".join),
-    st.builds(
-        lambda piece, times: piece * times, st.one_of(_WORDS, st.text(min_size=1, max_size=6)), st.integers(1, 256)
-    ),
+    st.builds(lambda piece, times: piece * times, _PIECES, st.integers(1, 256)),
     st.text(min_size=1, max_size=300),
 )
 CONVERSATIONS = st.lists(_TEXTS.map(lambda text: text[:512]), min_size=1, max_size=9)

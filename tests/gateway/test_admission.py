@@ -66,21 +66,6 @@ def test_whatever_it_believes_at_first_the_model_answers_within_seconds(
             assert plans_between(outcomes, start, start + SOME_SECONDS) > 0
 
 
-@settings(max_examples=50, deadline=None)
-@given(slow=st.floats(0.4, 60.0), quick=st.floats(0.001, 0.25), rate=st.floats(2.0, 200.0), seed=st.integers(0, 1000))
-def test_a_machine_that_was_too_slow_for_a_while_is_found_out_to_be_quick_again(
-    slow: float, quick: float, rate: float, seed: int
-) -> None:
-    simulation, rng = Simulation(2), random.Random(seed)
-    arrivals = [Arrival(at, slow if at < 10 else quick) for at in poisson(rate, 20.0, rng)]
-    outcomes = simulation.run(arrivals)
-    if any(10 < at.at < 13 for at in arrivals):
-        assert plans_between(outcomes, 10.0, 15.0) > 0
-    by_then = [outcome for outcome in outcomes if outcome.arrival.at > 15]
-    if rate * quick < 1:  # a load that two replicas carry easily
-        assert sum(outcome.by_model for outcome in by_then) >= 0.5 * len(by_then)
-
-
 def test_trials_cost_a_bounded_share_of_the_replicas_time_and_are_counted() -> None:
     simulation = Simulation(1)
     outcomes = simulation.run([Arrival(number / 50, 5.0) for number in range(3000)])  # a minute
@@ -89,48 +74,6 @@ def test_trials_cost_a_bounded_share_of_the_replicas_time_and_are_counted() -> N
     assert busy < 0.3 * 60
     assert simulation.admission.counts["trials"] > 10
     assert simulation.admission.counts["refused_deadline"] > 2000
-
-
-def test_two_slow_questions_do_not_switch_the_model_off() -> None:
-    simulation = Simulation(2)
-    slow = [Arrival(0.0, 2.0, length=480), Arrival(0.01, 2.0, length=480)]
-    quick = [Arrival(1.0 + number / 4, 0.08, length=25) for number in range(40)]
-    outcomes = simulation.run([*slow, *quick])
-    assert all(outcome.by_model for outcome in outcomes[2:])
-
-
-def test_an_idle_replica_takes_what_may_end_in_time() -> None:
-    admission = Admission(clock=Clock())
-    for seconds in (0.1, 0.2, 0.3, 0.4, 0.5):
-        admission.times.add(seconds, 30)
-    hopeful = QueuedRequest(deadline=0.15, length=30)
-    assert admission.ask(hopeful, idle=True, replicas=1) == []
-    assert not hopeful.is_trial
-
-
-def test_a_trial_that_succeeds_is_followed_by_the_next() -> None:
-    clock = Clock()
-    admission = Admission(clock=clock)
-    for _ in range(100):
-        admission.times.add(5.0, 30)
-    for _ in range(3):
-        request = QueuedRequest(deadline=clock.now + ALLOWED, length=30)
-        assert admission.ask(request, idle=True, replicas=1) == []
-        assert request.is_trial
-        other = QueuedRequest(deadline=clock.now + ALLOWED, length=30)
-        assert admission.ask(other, idle=True, replicas=1) == [other]  # one at a time
-        admission.ended(request, 0.1, whole=True, replicas=1)
-    assert admission.counts == {"trials": 3, "refused_deadline": 3}
-
-
-def test_with_no_replica_up_that_is_known_at_once() -> None:
-    admission = Admission(clock=Clock())
-    request = QueuedRequest(deadline=math.inf)
-    assert admission.ask(request, idle=False, replicas=0) == [request]
-    certain = admission.certain_refusal(math.inf, 0, replicas=0)
-    assert certain is not None
-    assert certain.reason == "engine"
-    assert admission.counts == {"refused_engine": 2}
 
 
 def mixed(rng: random.Random) -> tuple[int, float]:
@@ -161,48 +104,12 @@ def test_who_could_start_just_in_time_may_wait(deadline: float, waits: bool) -> 
     assert made.counts == ({} if waits else {"refused_deadline": 1})
 
 
-def test_nothing_is_tried_after_its_deadline() -> None:
-    clock = Clock()
-    clock.now = 1.0
-    made, late = admission(clock, *[1.0] * 100), QueuedRequest(1.0)
-    assert made.ask(late, idle=True, replicas=1) == [late]
-    assert made.counts == {"refused_deadline": 1}
-
-
 def admission(clock: Clock, *seconds: float, quantile: float = 0.5) -> Admission:
     """Return an admission that has seen generations take so long."""
     made = Admission(quantile=quantile, clock=clock)
     for each in seconds:
         made.times.add(each)
     return made
-
-
-@pytest.mark.parametrize("worth_more", [QueuedRequest(10.0, 20), QueuedRequest(0.2, 20)], ids=["patient", "hasty"])
-@pytest.mark.parametrize("is_known_before", [False, True])
-def test_under_high_pressure_one_waits_for_each_replica_and_it_is_the_one_worth_most(
-    worth_more: QueuedRequest, is_known_before: bool
-) -> None:
-    clock = Clock()
-    made = Admission(clock=clock)
-    for length in (20, 40, 80, 160, 320):
-        made.times.add(0.02 + length / 1000, length)
-    for _ in range(40):
-        if is_known_before:
-            assert made.certain_refusal(10.0, 20, replicas=0) is not None
-        else:  # nothing can be done in zero time
-            made.ask(QueuedRequest(deadline=0.0), idle=True, replicas=1)
-    long, longer = QueuedRequest(10.0, 200), QueuedRequest(10.0, 300)
-    assert made.ask(long, idle=False, replicas=1) == []
-    assert made.certain_refusal(10.0, 300, replicas=1) is not None
-    assert made.certain_refusal(10.0, 300, replicas=2) is None, "two replicas have room for two"
-    assert made.ask(longer, idle=False, replicas=1) == [longer]
-    assert made.certain_refusal(10.0, 20, replicas=1) is None
-    short = replace(worth_more)
-    assert made.ask(short, idle=False, replicas=1) == [long]
-    assert (made.waiting, made.next()) == (1, short)
-    clock.now = 3.0
-    later = [QueuedRequest(20.0, 20) for _ in range(10)]
-    assert all(made.ask(each, idle=False, replicas=1) == [] for each in later), "old refusals count no more"
 
 
 class Watched(Simulation):
@@ -294,25 +201,24 @@ def test_equal_clients_and_worths_are_first_come_first_served(drawn: list[Arriva
 SECONDS = 0.02
 
 
-def simulate(drawn: list[tuple[float, float, float, float]], replicas: int) -> list[Outcome]:
-    simulation = Simulation(replicas, by_worth=True)
+def quick(simulation: Simulation) -> Simulation:
+    """Let a simulation know how long its generations take."""
     for _ in range(20):
         simulation.admission.times.add(SECONDS)
-    times = accumulate(gap for gap, *_ in drawn)
-    return simulation.run(
-        Arrival(at, seconds, allowed=allowed, worth=worth)
-        for at, (_, worth, allowed, seconds) in zip(times, drawn, strict=True)
-    )
+    return simulation
 
 
 @pytest.mark.parametrize("times_capacity", [2, 10])
 def test_past_capacity_the_model_has_what_matters_and_makes_as_many_plans(times_capacity: int) -> None:
     rng = random.Random(3)
     drawn = [
-        (rng.expovariate(times_capacity * 2 / SECONDS), rng.random(), 0.295, SECONDS * rng.uniform(0.5, 1.5))
+        (rng.expovariate(times_capacity * 2 / SECONDS), rng.random(), SECONDS * rng.uniform(0.5, 1.5))
         for _ in range(times_capacity * 2000)
     ]
-    outcomes = simulate(drawn, replicas=2)
+    times = accumulate(gap for gap, *_ in drawn)
+    outcomes = quick(Simulation(2, by_worth=True)).run(
+        Arrival(at, seconds, worth=worth) for at, (_, worth, seconds) in zip(times, drawn, strict=True)
+    )
     blind = Simulation(2)
     by_chance = blind.run([outcome.arrival for outcome in outcomes])
     planned = [outcome for outcome in outcomes if outcome.by_model]
@@ -329,28 +235,9 @@ def test_below_capacity_as_many_are_planned_by_the_model_as_where_the_oldest_goe
     drawn = [Arrival(at, SECONDS * rng.uniform(0.5, 1.5), allowed=0.15, worth=rng.random()) for at in times]
     lost = {}
     for by_worth in (False, True):
-        simulation = Simulation(2, by_worth=by_worth)
-        for _ in range(20):
-            simulation.admission.times.add(SECONDS)
-        lost[by_worth] = sum(not outcome.by_model for outcome in simulation.run(drawn))
+        outcomes = quick(Simulation(2, by_worth=by_worth)).run(drawn)
+        lost[by_worth] = sum(not outcome.by_model for outcome in outcomes)
     assert lost[True] <= 1.1 * lost[False] < 400
-
-
-def test_a_request_of_more_worth_takes_the_place_of_the_newest_of_least() -> None:
-    admission = Admission(clock=Clock(), by_worth=True)
-    for _ in range(20):
-        admission.times.add(SECONDS)
-    for _ in range(40):  # nothing can be done in zero time: pressure is high
-        admission.ask(QueuedRequest(deadline=0.0), idle=True, replicas=1)
-    first, second, third = (QueuedRequest(10.0, worth=worth) for worth in (0.2, 0.2, 0.2))
-    assert admission.ask(first, idle=False, replicas=1) == []
-    assert admission.ask(second, idle=False, replicas=1) == []
-    assert admission.ask(third, idle=False, replicas=1) == [third]
-    assert admission.certain_refusal(10.0, 0, 1, worth=0.2) is not None
-    assert admission.certain_refusal(10.0, 0, 1, worth=0.3) is None
-    most = QueuedRequest(10.0, worth=0.3)
-    assert admission.ask(most, idle=False, replicas=1) == [second]
-    assert [admission.next(), admission.next(), admission.next()] == [most, first, None]
 
 
 FOR_LONG = 60.0
@@ -379,16 +266,6 @@ def test_the_queue_is_bounded_in_time_not_in_number(replicas: int) -> None:
     refused = [one for _ in range(3000) for one in queue.join(queued(10.0, seconds=1 / 64), replicas)]
     assert (len(queue), len(refused)) == (640 * replicas + 1, 2999 - 640 * replicas)
     assert {one.refusal.reason for one in refused if one.refusal} == {"capacity"}
-
-
-def test_overload_gives_up_the_oldest_at_once_and_serves_the_newest() -> None:
-    queue = RequestQueue("adaptive", Clock())
-    requests = [queued(10.0 + number, seconds=5.0) for number in range(6)]
-    refused = joined(queue, *requests)
-    assert refused == requests[:2]
-    assert {one.refusal.reason for one in refused if one.refusal} == {"capacity"}
-    assert queue.serves_newest
-    assert queue.next() is requests[5]
 
 
 def test_who_has_least_time_loses_their_place_even_when_newest() -> None:
@@ -428,18 +305,3 @@ def test_who_has_left_gets_no_turn_and_everybody_can_be_sent_away() -> None:
     refused = queue.drop_all("closed", "engine")
     assert [(str(one.refusal), one.refusal.reason) for one in refused if one.refusal] == [("closed", "engine")] * 2
     assert (len(queue), queue.next()) == (0, None)
-
-
-@pytest.mark.parametrize(
-    ("replicas", "last", "in_time"), [(1, 9.0, True), (1, 8.9, False), (2, 4.5, True), (2, 4.4, False)]
-)
-def test_all_begin_in_time_where_those_before_the_last_are_done(replicas: int, last: float, in_time: bool) -> None:
-    clock = Clock()
-    queue = RequestQueue("oldest", clock)
-    for seconds, latest_start in ((4.0, 50.0), (5.0, 50.0), (7.0, 50.0)):
-        queue.join(QueuedRequest(99.0, seconds=seconds, latest_start=latest_start), replicas)
-    for request, latest_start in zip(queue, (0.0, 50.0, last), strict=True):
-        request.latest_start = latest_start
-    assert queue.all_in_time(replicas) is in_time
-    clock.now = 0.01
-    assert not queue.all_in_time(replicas)

@@ -3,7 +3,6 @@
 import asyncio
 import math
 import time
-import types
 
 import pytest
 
@@ -13,7 +12,7 @@ from service.gateway.dispatcher import Dispatcher
 from service.gateway.drain import Drain
 from service.gateway.request_queue import CapacityError, QueuedRequest
 from service.gateway.slot import MIN_BACKOFF, GenerationTask, Slot
-from tests.fake_engines import LONG, FakeEngine, request, settle, until
+from tests.fake_engines import LONG, FakeEngine, request, settle
 
 pytestmark = pytest.mark.anyio
 
@@ -202,31 +201,6 @@ async def test_a_reload_that_is_given_up_leaves_the_replica_in_service() -> None
     assert slot.usable
 
 
-async def test_what_takes_next_to_no_time_is_the_event_loop_s_and_no_replica_is_slow_for_it() -> None:
-    slot = Slot(FakeEngine())
-    slot.took(0.009, usual=0.001)
-    assert slot.slowness.mean == 1
-
-
-@pytest.mark.parametrize(("lived", "pause"), [(1.0, 2 * MIN_BACKOFF), (300.0, MIN_BACKOFF)])
-async def test_a_replica_that_lived_for_long_is_started_again_at_once(
-    lived: float, pause: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    moments, paused = iter([100.0, 100.0 + lived]), list[float]()
-
-    async def sleep(seconds: float) -> None:
-        paused.append(seconds)
-        raise InterruptedError
-
-    monkeypatch.setattr(slot_module, "time", types.SimpleNamespace(monotonic=lambda: next(moments)))
-    monkeypatch.setattr(slot_module.asyncio, "sleep", sleep)
-    slot = Slot(FakeEngine())
-    slot.quarantine("it hangs")
-    with pytest.raises(InterruptedError):
-        await slot.keep_alive(lambda: None, lambda _: None)
-    assert paused == [pause]
-
-
 async def test_a_generation_without_time_times_out_at_once_and_need_not_give_way() -> None:
     ends, engine = list[tuple[bool, bool]](), FakeEngine(hold=True)
     await engine.start()
@@ -240,20 +214,6 @@ async def test_a_generation_without_time_times_out_at_once_and_need_not_give_way
     await settle()
     generation.give_way()
     assert (ends, engine.cancelled) == ([(True, True)], 1)
-
-
-async def test_it_stops_once_after_its_time_however_often_it_is_asked_for() -> None:
-    drain, ended = Drain(0.1), list[float]()
-    drain.on_stop(lambda: ended.append(time.monotonic()))
-    assert not drain.draining
-    begun = time.monotonic()
-    drain.begin()
-    drain.begin()
-    assert drain.draining
-    await until(lambda: bool(ended))
-    await asyncio.sleep(0.02)
-    assert len(ended) == 1
-    assert ended[0] - begun >= 0.09
 
 
 async def test_it_can_end_at_once_and_where_nothing_serves_yet() -> None:

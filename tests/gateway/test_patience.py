@@ -100,14 +100,6 @@ async def test_nobody_waits_past_the_deadline_for_a_replica_that_does_not_stop_a
         await wanted
 
 
-async def test_closing_ends_it() -> None:
-    async with running(FakeEngine(hold=True)) as pool:
-        spare = asyncio.create_task(pool.spare.generate(request()))
-        await settle()
-    with pytest.raises(CapacityError):
-        await spare
-
-
 def patient(pool: ReplicaPool, prompt: str, seconds: float = 30.0) -> asyncio.Task[GenerationResult]:
     return asyncio.create_task(pool.patient.generate(request(seconds, prompt)))
 
@@ -124,19 +116,6 @@ async def test_it_waits_for_a_replica_and_has_it_as_soon_as_nobody_else_does() -
         await asyncio.gather(person, *batch)
         assert [each.prompt for each in engine.served] == ["person", "batch 0", "batch 1", "batch 2"]
         assert (pool.counts["admitted"], pool.outstanding, pool.patient.waiting) == (1, 0, 0)
-
-
-async def test_who_has_lost_a_replica_to_a_person_has_the_next_one() -> None:
-    engine = FakeEngine(hold=True)
-    async with running(engine) as pool:
-        batch = [patient(pool, "first"), patient(pool, "second")]
-        await settle()
-        person = asyncio.create_task(pool.generate(request(prompt="person")))
-        await settle()
-        assert (engine.cancelled, [each.prompt for each in engine.served]) == (1, ["first", "person"])
-        engine.let_go()
-        await asyncio.gather(person, *batch)
-        assert [each.prompt for each in engine.served] == ["first", "person", "first", "second"]
 
 
 async def test_it_gives_up_at_its_deadline_and_leaves_its_turn_to_the_next() -> None:
@@ -177,11 +156,12 @@ async def test_whoever_gives_up_just_as_its_turn_comes_leaves_it_to_the_next() -
 
 
 async def test_closing_ends_it_wherever_it_stands() -> None:
-    engine = FakeEngine(hold=True)
-    async with running(engine) as pool:
-        batch = [patient(pool, "begun"), patient(pool, "waiting")]
+    async with running(FakeEngine(hold=True), FakeEngine(hold=True)) as pool:
+        works = [asyncio.create_task(pool.spare.generate(request()))]
         await settle()
-    for each in batch:
+        works += [patient(pool, "begun"), patient(pool, "waiting")]
+        await settle()
+    for each in works:
         with pytest.raises(CapacityError):
             await each
     with pytest.raises(CapacityError, match="shutting down"):

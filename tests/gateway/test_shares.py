@@ -11,17 +11,8 @@ from hypothesis import strategies as st
 from service.gateway.admission import Admission
 from service.gateway.request_queue import QueuedRequest
 from service.gateway.service_times import KEPT, MAX_AGE_SECONDS, WINDOW, ServiceTimes
-from service.gateway.shares import SMALL_SHARE, WINDOW_SECONDS, WITHIN, Shares
+from service.gateway.shares import WINDOW_SECONDS, WITHIN, Shares
 from tests.gateway.simulated import Arrival, Clock, Outcome, Simulation
-
-
-def test_nothing_is_known_at_first_and_after_clearing() -> None:
-    times = ServiceTimes()
-    assert (times.quantile(0.9), times.quantile(0.9, 40), times.mean, times.fastest_of_last(1)) == (0, 0, 0, 0)
-    assert (times.expected(40), times.chance(0.001, 40)) == (0, 1)
-    times.add(1.0)
-    times.clear()
-    assert (len(times), times.quantile(0.9), times.mean, times.expected(40)) == (0, 0, 0, 0)
 
 
 def test_the_window_is_bounded_in_number_and_age_but_for_the_last_ones() -> None:
@@ -36,39 +27,6 @@ def test_the_window_is_bounded_in_number_and_age_but_for_the_last_ones() -> None
     for clock.now in (MAX_AGE_SECONDS + 0.1, 3600.0):
         assert len(times) == KEPT
         assert times.quantile(0.5) == times.mean == pytest.approx(1.0)
-
-
-def test_work_that_was_cut_short_counts_only_when_it_was_long() -> None:
-    times = ServiceTimes()
-    times.add(0.3, 600, whole=False)
-    assert (times.chance(0.2, 600), times.chance(0.2, 40)) == (0.0, 1.0), "of shorter ones nothing is known"
-    times.clear()
-    for _ in range(10):
-        times.add(0.1)
-    times.add(0.05, whole=False)
-    assert len(times) == 10
-    times.add(0.3, whole=False)
-    assert times.quantile(1.0) == 0.3
-
-
-def test_long_prompts_say_little_of_short_ones() -> None:
-    times = ServiceTimes()
-    for length in (10, 20, 40, 80, 160, 320):
-        times.add(0.05 + length * 0.001, length)
-    assert times.expected(20) == pytest.approx(0.07, rel=0.15)
-    assert times.expected(300) == pytest.approx(0.35, rel=0.15)
-    assert times.chance(0.1, 20) > 0.9
-    assert times.chance(0.1, 300) == 0
-
-
-def test_one_slow_outlier_moves_the_expectation_little() -> None:
-    times = ServiceTimes()
-    for length in (10, 20, 30, 40, 50, 60, 70, 80):
-        times.add(0.1, length)
-    times.add(30.0, 500)
-    assert times.expected(30) < 0.2
-    assert times.quantile(0.7, 30) < 0.2
-    assert times.chance(0.25, 30) > 0.8
 
 
 @given(st.lists(st.tuples(st.floats(1e-4, 60.0), st.integers(0, 4000)), min_size=1, max_size=200), st.integers(0, 4000))
@@ -201,16 +159,6 @@ def test_what_is_remembered_is_bounded_and_fades() -> None:
     assert shares.use(1) is None
 
 
-def test_small_use_is_a_fair_share_however_many_there_are() -> None:
-    shares = Shares(Clock())
-    for number in range(200):
-        shares.asked(QueuedRequest(1.0, seconds=SMALL_SHARE / 2, client=str(number)))
-    shares.asked(greedy := QueuedRequest(1.0, seconds=10.0, client="greedy"))
-    use = shares.use(1)
-    assert use is not None
-    assert [use(QueuedRequest(1.0, client="7")), use(greedy)] == [0.0, WITHIN + SMALL_SHARE]
-
-
 def test_what_the_gateway_did_for_a_client_counts_in_its_share_as_replicas_time_does() -> None:
     """Rules' work once counted nowhere: a caller's costly questions were as welcome at the model as anybody's."""
     admission = Admission(clock=Clock())
@@ -225,22 +173,6 @@ def test_what_the_gateway_did_for_a_client_counts_in_its_share_as_replicas_time_
     for request in (costly, ours):
         assert admission.ask(request, idle=False, replicas=1) == []
     assert [admission.next(), admission.next()] == [ours, costly]
-
-
-def test_a_request_within_its_share_takes_a_place_from_one_beyond_it() -> None:
-    admission = Admission(clock=Clock(), by_worth=True)
-    for _ in range(20):
-        admission.times.add(SECONDS)
-    for _ in range(400):  # nothing can be done in zero time: pressure is high
-        admission.ask(QueuedRequest(deadline=0.0, client="costly"), idle=True, replicas=1)
-        admission._shares.asked(QueuedRequest(10.0, seconds=SECONDS, client="costly"))
-    most = [QueuedRequest(10.0, worth=0.9, client="costly") for _ in range(2)]
-    assert [admission.ask(each, idle=False, replicas=1) for each in most] == [[], []]
-    assert admission.certain_refusal(10.0, 0, 1, worth=0.9, client="costly") is not None
-    assert admission.certain_refusal(10.0, 0, 1, worth=0.1, client="shop") is None
-    ours = QueuedRequest(10.0, worth=0.1, client="shop")
-    assert admission.ask(ours, idle=False, replicas=1) == [most[1]]
-    assert [admission.next(), admission.next(), admission.next()] == [ours, most[0], None]
 
 
 LITTLE = -1.0  # comes before all others
@@ -291,19 +223,6 @@ def holders(shares: Shares, clock: Clock, *at: float) -> list[QueuedRequest]:
 
 def waiter(seconds: float = 0.1, latest_start: float = math.inf, arrival: int = 0) -> QueuedRequest:
     return QueuedRequest(9.0, seconds=seconds, latest_start=latest_start, arrival=arrival, client="shop")
-
-
-@pytest.mark.parametrize(("latest_start", "due"), [(math.inf, 0.05), (0.08, 0.03)])
-def test_one_within_the_share_waits_half_as_long_as_its_own_take_and_begins_in_time(
-    latest_start: float, due: float
-) -> None:
-    clock = Clock()
-    shares = Shares(clock)
-    (holder,) = holders(shares, clock, 0.0)
-    waiting = [waiter(latest_start=latest_start)]
-    assert shares.give_way(waiting, 1) == ([], pytest.approx(due))
-    clock.now = due + 1e-9
-    assert shares.give_way(waiting, 1) == ([holder], math.inf)
 
 
 def test_a_generation_that_does_not_stop_is_no_longer_counted_on() -> None:
@@ -357,32 +276,6 @@ def test_what_a_client_has_used_counts_where_it_asked_for_less() -> None:
     assert uses(shares, "a") == [pytest.approx(0.9)]
 
 
-@pytest.mark.parametrize(("theirs", "gives_way"), [(0.2, False), (0.21, True)])
-def test_one_who_asks_for_far_less_waits_twice_as_long_as_its_own_take_though_there_is_enough(
-    theirs: float, gives_way: bool
-) -> None:
-    """The deadline changes nothing: what asks for more would be cut short for one that takes longer than its own."""
-    clock = Clock()
-    shares = Shares(clock)
-    shares.began(holder := QueuedRequest(9.0, client="large"))
-    ask(shares, large=theirs, shop=0.1)
-    waiting = [waiter(0.05, latest_start=0.06)]
-    assert shares.give_way(waiting, 1) == ([], pytest.approx(0.1) if gives_way else math.inf)
-    clock.now = 0.1 + 1e-9
-    assert shares.give_way(waiting, 1) == ([holder] if gives_way else [], math.inf)
-
-
-def test_who_must_stop_is_whoever_has_to_first() -> None:
-    clock = Clock()
-    shares = Shares(clock)
-    shares.began(QueuedRequest(9.0, client="large"))
-    clock.now = 0.01
-    shares.began(greedy := QueuedRequest(9.0, client="greedy"))
-    ask(shares, large=0.7, greedy=20.0, shop=0.1)
-    clock.now = 0.061
-    assert shares.give_way([waiter(0.1)], 2) == ([greedy], math.inf), "0.01 and half of 0.1; the other one after 0.2"
-
-
 def test_a_share_is_an_equal_part_of_what_is_left_by_those_who_ask_for_less() -> None:
     """Of a second, the client that asks for 0.2 gets it, and the others may have 0.4 each, and somewhat more."""
     shares = Shares(Clock())
@@ -391,14 +284,3 @@ def test_a_share_is_an_equal_part_of_what_is_left_by_those_who_ask_for_less() ->
     ask(shares, other=3.0)
     assert uses(shares, "small", "middle", "large") == [LITTLE, 0.15, 0.15]
     assert uses(shares, "middle", "large", replicas=2) == [0.0, 0.15]
-
-
-def test_what_was_late_is_forgotten_in_time_and_when_everything_is() -> None:
-    clock = Clock()
-    times = ServiceTimes(clock)
-    for forget in (times.clear, lambda: setattr(clock, "now", MAX_AGE_SECONDS + 0.1)):
-        times.add(0.1, 600)
-        times.add(0.1, 600, whole=False, late=True)
-        assert times.chance(0.1, 600) == pytest.approx(0.5)
-        forget()
-        assert times.chance(0.1, 600) == 1.0

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -30,8 +31,7 @@ from service.planner.vocabulary import Vocabulary, shipped_vocabulary
 from service.telemetry.logs import JsonFormatter
 from tests.fake_engines import settle
 from tests.fake_models import result
-from tests.planner.reader.fake_readers import FakeReader, by_length
-from tests.planner.shop.test_in_shop import write_folder
+from tests.readers import FakeReader, by_length, write_folder
 
 pytestmark = pytest.mark.anyio
 TEXT = " find Color red Type shoes Any"
@@ -72,10 +72,13 @@ def task(text: str, history: Sequence[str] = ()) -> PlanTask:
     return PlanTask(Question.parse(text, history), shipped_vocabulary())
 
 
-def planner(engine: Engine, shared: Shared | None = None, entries: int = 100) -> CachingPlanner:
-    return CachingPlanner(
-        Planner(engine, shipped_vocabulary()), lambda: engine.version, PlanCache(entries, 60.0), shared
-    )
+def planner(engine: Engine, shared: Shared | None = None, entries: int = 100, **more: Any) -> CachingPlanner:
+    memory = PlanCache(entries, 60.0)
+    return CachingPlanner(Planner(engine, shipped_vocabulary()), lambda: engine.version, memory, shared, **more)
+
+
+def busy(*_: object) -> CapacityError:
+    return CapacityError("far too much", "capacity")
 
 
 async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> None:
@@ -88,16 +91,6 @@ async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> Non
     assert (again.model_id, again.strategy, again.result) == ("scripted", "medusa", None)
     assert engine.calls == 1
     assert caching.counts == {"misses": 1, "hits": 1}
-
-
-async def test_other_words_history_and_models_are_other_questions() -> None:
-    engine = Engine()
-    caching = planner(engine)
-    await caching.plan(task("red shoes"))
-    await caching.plan(task("red shoes", ["for women"]))
-    engine.version = "v2"
-    await caching.plan(task("red shoes"))
-    assert engine.calls == 3
 
 
 async def test_identical_questions_in_flight_share_one_generation() -> None:
@@ -143,19 +136,11 @@ async def test_another_process_has_asked_already() -> None:
 
 
 POISON = [
-    "",
-    "nonsense",
-    " find",
-    " find Brand nike Any",
-    " find Type credit card number Any",
-    " find Type shoes Under 66.6 Any",
-    " find Type shoes Under nan Any",
-    " find Type shoes Under 40 Under 50 Any",
-    " find Type shoes Try shoes evil-shop.example Any",
-    " find Type shoes Any Any",
-    " find Type shoes \ud800 Any",
+    "", "nonsense", " find", " find Brand nike Any", " find Type credit card number Any",
+    " find Type shoes Under 66.6 Any", " find Type shoes Under nan Any", " find Type shoes Under 40 Under 50 Any",
+    " find Type shoes Try shoes evil-shop.example Any", " find Type shoes Any Any", " find Type shoes \ud800 Any",
     " find Type shoes",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", POISON)
@@ -180,38 +165,16 @@ async def test_an_entry_may_say_the_plan_but_not_which_model_and_strategy_there_
 
 async def test_what_needs_no_waiting_is_planned_at_once() -> None:
     engine, refusals = Engine(), list[CapacityError]()
-    caching = CachingPlanner(
-        Planner(engine, shipped_vocabulary()),
-        lambda: "v1",
-        PlanCache(10, 60.0),
-        refusal=lambda *_: refusals[0] if refusals else None,
-    )
+    caching = planner(engine, refusal=lambda *_: refusals[0] if refusals else None)
     question, other = task("red shoes"), task("blue shoes")
     assert caching.plan_at_once(question) is None  # a model may be had
     await caching.plan(question)
-    refusals.append(CapacityError("far too much", "capacity"))
+    refusals.append(busy())
     known, ruled = caching.plan_at_once(question), caching.plan_at_once(other)
     assert known is not None
     assert ruled is not None
     assert (known.source, ruled.source, ruled.reason) == ("cache", "fallback", "capacity")
     assert caching.counts == {"misses": 2, "hits": 1}
-
-
-async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free() -> None:
-    engine = Engine()
-    engine.gate.clear()
-    caching = CachingPlanner(
-        Planner(engine, shipped_vocabulary()),
-        lambda: "v1",
-        PlanCache(10, 60.0),
-        refusal=lambda *_: CapacityError("far too much", "capacity"),
-    )
-    first = asyncio.create_task(caching.plan(task("red shoes")))
-    while not engine.calls:
-        await asyncio.sleep(0)
-    assert caching.plan_at_once(task("red  shoes")) is None
-    engine.gate.set()
-    assert (await first).source == "model"
 
 
 async def test_memory_is_bounded_and_forgets() -> None:
@@ -273,7 +236,7 @@ def test_questions_that_differ_in_one_respect_are_planned_as_without_a_cache(
     assert engine.calls == (1 if questions[0] == questions[1] else 2)
 
 
-async def test_another_shop_vocabulary_arm_or_caller_is_another_question(tmp_path: Path) -> None:
+async def test_another_shop_vocabulary_arm_caller_or_model_is_another_question(tmp_path: Path) -> None:
     engine = Writer()
     caching, plain, of_arm = planner(engine), task("red muga shoes"), task("red muga shoes")
     of_arm.cached_for = "newer"
@@ -284,7 +247,9 @@ async def test_another_shop_vocabulary_arm_or_caller_is_another_question(tmp_pat
     for number, asked in enumerate((plain, of_arm, of_vocabulary, of_caller), 1):
         assert (await caching.plan(asked)).source == "model"
         assert engine.calls == number
-    for number, kind in enumerate(("brand", "type"), 5):
+    engine.version = "v2"
+    assert ((await caching.plan(plain)).source, engine.calls) == ("model", 5)
+    for number, kind in enumerate(("brand", "type"), 6):
         with current.reading(ShopFolder.load(write_folder(tmp_path / kind, {"muga": kind})).lexicon):
             assert (await caching.plan(task("red muga shoes"))).source == "model"
             assert (await caching.plan(task("red muga shoes"))).source == "cache"
@@ -326,14 +291,7 @@ async def test_a_cached_plan_that_fails_is_answered_too(monkeypatch: pytest.Monk
 
 
 async def test_a_reader_that_fails_without_a_model_still_answers() -> None:
-    refusal = CapacityError("every replica is busy", "capacity")
-    caching = CachingPlanner(
-        Planner(Engine(), shipped_vocabulary()),
-        lambda: "v1",
-        PlanCache(10, 60.0),
-        refusal=lambda *_: refusal,
-    )
-    asked = task("red shoes")
+    caching, asked = planner(Engine(), refusal=busy), task("red shoes")
     asked.reader = FakeReader.of(lambda _: 1 / 0)
     planned = caching.plan_at_once(asked)
     assert planned is not None
@@ -344,12 +302,12 @@ async def test_a_reader_that_fails_without_a_model_still_answers() -> None:
 def test_of_a_long_question_the_reader_reads_what_an_ordinary_one_has() -> None:
     asked = task("red shoes " * 60, ["something else"])
     asked.reader = by_length()
-    planned = planner(Engine()).plan_briefly(asked, CapacityError("too much to read", "capacity"))
+    planned = planner(Engine()).plan_briefly(asked, busy())
     assert (planned.source, planned.reason) == ("fallback", "capacity")
     assert len(asked.question.words) > 60
     assert len(planned.plan.queries[0].split()) <= 48
     asked.reader = FakeReader.of(lambda _: 1 / 0)
-    assert planner(Engine()).plan_briefly(asked, CapacityError("too much to read", "capacity")).reason == "fault"
+    assert planner(Engine()).plan_briefly(asked, busy()).reason == "fault"
 
 
 class Work:

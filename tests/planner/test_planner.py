@@ -26,8 +26,8 @@ from service.settings import Settings
 from service.settings.choices import Routing
 from service.settings.groups import ExperimentSettings, OutcomeSettings
 from tests.fake_models import fake_source, result
-from tests.planner.reader.fake_readers import BOUND, CountingReader, by_length
 from tests.planner.test_caching import Engine
+from tests.readers import BOUND, CountingReader, by_length
 
 pytestmark = pytest.mark.anyio
 
@@ -48,20 +48,6 @@ class Scripted:
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
-
-
-async def test_the_models_text_becomes_the_plan() -> None:
-    engine = Scripted(result(" find Color red Type shoes Max under $40 Fashion"))
-    planned = await Planner(engine, shipped_vocabulary()).plan_with_model(PlanTask(SHOES, shipped_vocabulary(), 12.5))
-    assert (planned.source, planned.degraded, planned.model_id, planned.strategy) == (
-        "model",
-        False,
-        "scripted",
-        "medusa",
-    )
-    assert planned.plan.facets == {"color": ["red"], "type": ["shoes"]}
-    assert planned.plan.price.max == 40
-    assert planned.result is engine.outcome
 
 
 async def test_the_request_carries_prompt_grammar_and_how_to_decode() -> None:
@@ -110,19 +96,29 @@ async def test_whatever_goes_wrong_the_reader_answers_and_says_why(
     assert "purple" not in caplog.text
 
 
-async def test_without_a_net_errors_come_through() -> None:
-    with pytest.raises(IncompletePlanError, match="cancelled after 2 tokens"):
-        await Planner(Scripted(result(" find", cancelled=True)), shipped_vocabulary()).plan_with_model(
-            PlanTask(SHOES, shipped_vocabulary())
-        )
-    with pytest.raises(PlanTextError):
-        await Planner(Scripted(result(" find Color purple Any")), shipped_vocabulary()).plan_with_model(
-            PlanTask(SHOES, shipped_vocabulary())
-        )
-    with pytest.raises(EngineUnavailableError):
-        await Planner(Scripted(EngineUnavailableError("gone")), shipped_vocabulary()).plan_with_model(
-            PlanTask(SHOES, shipped_vocabulary())
-        )
+@pytest.mark.parametrize(
+    ("outcome", "error", "words"),
+    [
+        (result(" find", cancelled=True), IncompletePlanError, "cancelled after 2 tokens"),
+        (result(" find Color purple Any"), PlanTextError, None),
+        (EngineUnavailableError("gone"), EngineUnavailableError, "gone"),
+    ],
+)
+async def test_without_a_net_errors_come_through(
+    outcome: GenerationResult | Exception, error: type[Exception], words: str | None
+) -> None:
+    planner = Planner(Scripted(outcome), shipped_vocabulary())
+    with pytest.raises(error, match=words):
+        await planner.plan_with_model(planner.task(SHOES))
+
+
+async def test_a_plan_refuses_nothing_that_its_model_doubts() -> None:
+    doubted, question = result(" find Not Color white Any"), Question.parse("white looks better")
+    planner = Planner(Scripted(doubted), shipped_vocabulary())
+    assert (await planner.plan_with_model(planner.task(question))).plan.exclude == {"color": ["white"]}
+    doubted.text, doubted.unsure_words = " find Not Color white Any", [(1, 0.39)]
+    plan = (await planner.plan_with_model(planner.task(question))).plan
+    assert (plan.exclude, plan.queries) == ({}, ["white looks better"])
 
 
 async def test_the_readers_words_are_what_is_predicted_and_the_models_text_is_counted_beside_them() -> None:
@@ -170,19 +166,6 @@ def planner(routing: Routing, engine: Engine, gate: Gate) -> CachingPlanner:
     )
 
 
-async def test_always_the_reader_plans_at_once_what_the_bound_allows_and_that_is_not_degraded() -> None:
-    engine, gate = Engine(), Gate()
-    caching = planner("always", engine, gate)
-    planned = caching.plan_at_once(task(SHORT, by_length()))
-    assert planned is not None
-    assert (planned.source, planned.degraded, planned.reason) == ("rules", False, None)
-    assert (planned.model_id, planned.strategy, planned.result) == (READER_ID, "rules", None)
-    assert planned.plan.facets == {"type": ["shoes"]}
-    assert (engine.calls, gate.asked, caching.counts) == (0, [], {"misses": 1})
-    assert caching.plan_at_once(task(LONG, by_length())) is None
-    assert (await caching.plan(task(LONG, by_length()))).source == "model"
-
-
 @pytest.mark.parametrize(("routing", "is_idle"), [("always", True), ("overload", False)])
 async def test_a_question_that_was_weighed_is_read_once(routing: Routing, *, is_idle: bool) -> None:
     gate, reader = Gate(), CountingReader.by_length()
@@ -190,18 +173,6 @@ async def test_a_question_that_was_weighed_is_read_once(routing: Routing, *, is_
     planned = planner(routing, Engine(), gate).plan_at_once(task(SHORT, reader))
     assert planned is not None
     assert (planned.plan.facets, reader.read_texts) == ({"type": ["shoes"]}, [SHORT])
-
-
-@pytest.mark.parametrize("routing", ["off", "overload"])
-async def test_with_capacity_for_all_the_model_plans_all(routing: Routing) -> None:
-    engine, gate = Engine(), Gate()
-    caching = planner(routing, engine, gate)
-    for text in (SHORT, LONG):
-        asked = task(text, by_length())
-        assert caching.plan_at_once(asked) is None
-        assert (await caching.plan(asked)).source == "model"
-        assert asked.worth is None  # nobody had to know
-    assert gate.asked == [0.0, 0.0]
 
 
 async def test_short_of_capacity_the_gateway_learns_what_each_is_worth_and_refusals_are_degraded() -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from rehearsal.bench.machine import operations
 from rehearsal.bench.question_cost import OPERATIONS as BUDGET
 from rehearsal.bench.question_cost import OPERATIONS_OF_WEIGHT, PIECES, Asked, completing, misspelt, reading
-from service.planner.completion import plan_from_text
 from service.planner.prompt import PlanTask
 from service.planner.question import (
     MAX_HISTORY_TOKENS,
@@ -23,7 +22,7 @@ from service.planner.reader.reading import Reader
 from service.planner.spelling import use_shop
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings.choices import SHIPPED_MODEL
-from tests.planner.walks import questions, random_walk
+from tests.planner.walks import questions
 
 
 @pytest.mark.parametrize(
@@ -160,27 +159,6 @@ def test_twice_the_words_take_twice_to_read(piece: str) -> None:
     assert whole < 2.5 * half + 10_000
 
 
-@pytest.mark.parametrize("piece", [*WORDS, *PIECES])
-def test_the_largest_question_is_within_the_budget(piece: str) -> None:
-    assert cost(piece, CHARACTERS, 8) < BUDGET
-
-
-@pytest.mark.parametrize("seed", [0, 3, 7])
-@pytest.mark.parametrize(
-    "piece", ["$1 ", "nike shoes and ", "what about ", "without leather, ", "under $1 ", "red ", "5 "]
-)
-def test_whatever_the_model_writes_is_completed_within_the_budget(piece: str, seed: int) -> None:
-    asked = task(piece, CHARACTERS, 8)
-    text = random_walk(asked.question, seed)
-
-    def work() -> None:
-        fresh = task(piece, CHARACTERS, 8)
-        plan_from_text(text, fresh.question, fresh.vocabulary)
-
-    work()
-    assert operations(work) < BUDGET
-
-
 @pytest.mark.parametrize("piece", [*WORDS, *PIECES[::4]])
 def test_the_grammar_of_the_largest_question_is_within_the_budget(piece: str) -> None:
     assert operations(lambda: task(piece, CHARACTERS, 8).grammar) < BUDGET
@@ -193,7 +171,7 @@ def test_an_ordinary_question_weighs_one_and_the_largest_its_work() -> None:
     assert task("a ", 200).question.weight == 2
 
 
-@pytest.mark.parametrize("piece", [*WORDS, *PIECES[::2]])
+@pytest.mark.parametrize("piece", [*WORDS, *PIECES])
 @pytest.mark.parametrize(("characters", "history"), [(40, 0), (CHARACTERS, 0), (CHARACTERS, 8)])
 def test_the_work_of_a_question_is_within_what_it_weighs(piece: str, characters: int, history: int) -> None:
     """So a caller's rate, which counts weights, bounds the reader's work for it."""

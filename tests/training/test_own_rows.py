@@ -22,7 +22,7 @@ from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary, VocabularyError, shipped_vocabulary
 from service.settings.choices import SHIPPED_MODEL
-from tests.planner.test_vocabulary import GROCER, write
+from tests.planner.test_plan_text import GROCER, write
 from tests.training.conftest import _byte_level
 from tests.training.tiny_data import VOCABULARY, made, write_base, written
 from training import finetune, own_check, own_data

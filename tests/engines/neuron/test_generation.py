@@ -33,7 +33,7 @@ from service.engines.protocol import GenerationResult
 from service.engines.torch_engine import TorchModel, build_forward
 from service.settings import Settings
 from service.weights.model_folder import load_model
-from tests.decoding.test_prediction import Foretold, foretold, given_as
+from tests.decoding.test_drafting import Foretold, foretold, given_as
 from tests.decoding.tiny import (
     CONFIG,
     certain,

@@ -12,7 +12,7 @@ from peakplan_client import Client, Trial, UnauthorizedError
 from peakplan.value.reading import sums
 from peakplan.value.report import report
 from tests.faults.under_load import MODULE
-from tests.planner.shop.test_in_shop import write_folder
+from tests.readers import write_folder
 from tests.server_process import ServerProcess
 
 SHARES = {"control": 1, "release": 1, "folder": 1}

@@ -19,8 +19,8 @@ from service.planner.shop.folder import Lexicon, ShopFolder
 from service.planner.spelling import correct_word, use_shop
 from service.settings.groups import ExperimentSettings
 from tests.faults.under_load import fake_server
-from tests.planner.shop.test_in_shop import write_folder
 from tests.processes import eventually
+from tests.readers import write_folder
 from tests.server_process import ServerProcess
 
 SHARES = dict.fromkeys(("control", "newer", "without"), 1)

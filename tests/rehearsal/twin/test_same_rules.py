@@ -34,8 +34,7 @@ from service.planner.reader.reading import Reader
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings.choices import Routing
 from tests.gateway.simulated import Arrival, Clock, Outcome, Simulation
-from tests.planner.reader.fake_readers import BOUND, by_length
-from tests.readers import bounded_model
+from tests.readers import BOUND, bounded_model, by_length
 
 REASONS = {None: 0, "deadline": 1, "capacity": 2, "engine": 3}
 

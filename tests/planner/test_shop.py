@@ -1,8 +1,12 @@
-"""Categories of a shop in plans: by name, by the words of products, and none where nothing tells."""
+"""Questions planned with a shop folder: its names are what they are, its words stay, and its categories are found."""
 
+import json
+import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +17,7 @@ from service.planner.completion import Need, plan_from_draft, with_kinds
 from service.planner.plan import Kind, Part, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.shop.folder import ShopFolder, ShopFolderError, read_files, seal
+from service.planner.shop.folder import Lexicon, ShopFolder, ShopFolderError, read_files, seal
 from service.planner.shop.kinds import EVIDENCE_FILE, Certainty, Kinds, Thing, plain_words, write_kinds
 from service.planner.shop.meanings import (
     GENERAL_FILE,
@@ -24,10 +28,72 @@ from service.planner.shop.meanings import (
     space_of,
     write_meanings,
 )
-from service.planner.spelling import use_shop
+from service.planner.spelling import correct, use_shop
 from service.planner.vocabulary import shipped_vocabulary
-from tests.planner.shop.test_in_shop import write_folder
+from tests.faults.under_load import fake_server
 from tests.planner.test_caching import Engine, planner, task
+from tests.processes import eventually
+from tests.readers import write_folder
+from tests.server_process import ServerProcess
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Lexicon]:
+    lexicon = ShopFolder.load(write_folder(tmp_path / "shop")).lexicon
+    use_shop(lexicon)
+    yield lexicon
+    use_shop(None)
+
+
+def plan(query: str, intent: str, *spans: FacetSpan) -> Plan:
+    draft = PlanDraft("keyword", intent, spans=list(spans))
+    return plan_from_draft(draft, Question.parse(query), shipped_vocabulary())
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("brand", ["google", "vans", "thanks"])
+@pytest.mark.parametrize("intent", ["small_talk", "out_of_scope"])
+def test_one_word_that_is_a_brand_is_searched(brand: str, intent: str) -> None:
+    told = plan(brand, intent)
+    assert (told.intent, told.queries, told.facets) == ("find_product", [brand], {"brand": [brand]})
+
+
+def test_without_the_shop_it_is_what_it_was() -> None:
+    assert plan("thanks", "small_talk").intent == "small_talk"
+    assert correct("muga crianza").startswith("mug ")
+    assert correct("quorlim") == "quorlim"
+
+
+@pytest.mark.usefixtures("shop")
+def test_words_of_the_shop_stay_and_typos_become_them() -> None:
+    assert correct("muga cune") == "muga cune"
+    assert plan("muga red wine", "find_product", FacetSpan("type", 0, 2)).queries == ["muga red wine"]
+    assert correct("goggle") != "google"  # a word of its own
+    assert correct("googel") == "google"
+    assert correct("niinja") == "ninja"
+    assert correct("quorlim") == "quorlin"  # which no list has
+
+
+@pytest.mark.usefixtures("shop")
+def test_names_of_several_words_are_one_value() -> None:
+    shoes = [FacetSpan("type", 0, 0), FacetSpan("type", 1, 2), FacetSpan("color", 3, 3)]
+    told = plan("vans old skool black", "find_product", *shoes)
+    assert told.facets == {"brand": ["vans"], "line": ["old skool"], "color": ["black"]}
+    refused = FacetSpan("type", 2, 3, refused=True)
+    assert plan("sneakers not old skool", "find_product", shoes[0], refused).exclude == {"line": ["old skool"]}
+
+
+@pytest.mark.usefixtures("shop")
+def test_what_a_model_takes_a_name_for_is_put_right() -> None:
+    told = plan("vans sneakers", "find_product", FacetSpan("type", 0, 0), FacetSpan("type", 1, 1))
+    assert told.facets == {"brand": ["vans"], "type": ["sneakers"]}
+
+
+@pytest.mark.usefixtures("shop")
+def test_an_unsure_name_is_read_as_ever() -> None:
+    told = plan("orange dress", "find_product", FacetSpan("color", 0, 0), FacetSpan("type", 1, 1))
+    assert told.facets == {"color": ["orange"], "type": ["dress"]}
+
 
 CATEGORIES = [("a1", "Hiking Boots"), ("b2", "Rain Boots"), ("c3", "Tents"), ("d4", "Lanterns")]
 WORDS = {"campsite": {2: 2.0, 3: 2.5}, "light": {3: 3.0}, "leather": {0: 1.0}, "gift": {0: 0.3, 1: 0.3, 2: 0.3, 3: 0.3}}
@@ -35,22 +101,89 @@ NAMES = {"boot": {0: 1.5, 1: 1.4}, "hiking boot": {0: 3.0}, "tent": {2: 3.0}}
 CERTAINTY = Certainty(sharpness=1.0, least=0.4, least_unnamed=0.6)
 
 
-def write(folder: Path, categories: list[tuple[str, str]] = CATEGORIES) -> Path:
+def write_kinds_folder(folder: Path, categories: list[tuple[str, str]] = CATEGORIES) -> Path:
     write_kinds(write_folder(folder), categories, WORDS, NAMES, CERTAINTY)
     seal(folder, {"products": 100})
     return folder
 
 
+NESTED = b"[" * 100_000
+NO_SEALS = (b"{", b"[]", b"{}", b'{"version": 1, "files": 7, "summary": {}}', NESTED)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("names.marisa", b"other", r"names\.marisa is missing or not what was sealed"),
+        ("names.marisa", None, r"names\.marisa is not sealed"),
+        (EVIDENCE_FILE, b"other", EVIDENCE_FILE),
+        *(("shop.json", content, r"shop\.json is damaged") for content in NO_SEALS),
+    ],
+)
+def test_a_damaged_folder_is_refused_by_name(tmp_path: Path, file: str, content: bytes | None, words: str) -> None:
+    folder = write_kinds_folder(tmp_path / "shop")
+    sealed = json.loads((folder / "shop.json").read_bytes())
+    if content is None:  # the seal does not name it
+        del sealed["files"][file]
+        file, content = "shop.json", json.dumps(sealed).encode()
+    (folder / file).write_bytes(content)
+    with pytest.raises(ShopFolderError, match=words):
+        ShopFolder.load(folder)
+    with pytest.raises(ShopFolderError, match="no whole shop folder"):
+        ShopFolder.load(tmp_path / "nowhere")
+
+
+def test_the_service_keeps_what_it_read_whatever_becomes_of_the_folder_and_reloads_a_whole_one(tmp_path: Path) -> None:
+    names = {f"zorvex{number}": "brand" for number in range(2000)}
+    folder = write_folder(tmp_path / "shop", names | {"quorlin": "brand"})
+    with fake_server(PEAKPLAN_SHOP_DIR=folder, PEAKPLAN_REPLICAS=1, FAKE_SECONDS=0) as server:
+
+        def plan(query: str) -> Any:
+            return server.post("/plan", {"query": query, "deadline_ms": 2000}).json()["plan"]
+
+        def is_read(number: int) -> None:
+            assert plan(f"zorvex{number} shoes")["facets"] == {"brand": [f"zorvex{number}"]}
+
+        def is_refused(words: str) -> None:
+            assert server.control("/reload").status_code == 503
+            eventually(lambda: any(words in line for line in server.lines), f"the log does not say {words!r}")
+
+        is_read(1)
+        assert "quorlin" in plan("quorlim")["queries"]
+        (folder / "words.marisa").unlink()
+        is_refused("words.marisa")
+        for path in folder.iterdir():  # in place: a process that had mapped the files would die
+            os.truncate(path, 0)
+        is_read(1999)
+        is_refused("shop.json is damaged")
+        (folder / "shop.json").write_bytes(NESTED)
+        is_refused("shop.json is damaged")
+        is_read(2)
+        shutil.rmtree(folder)
+        write_folder(folder, {"tandry": "brand"})
+        assert server.control("/reload").status_code == 200
+        assert "tandry" in plan("tandryy")["queries"]
+        assert "quorlin" not in plan("quorlim")["queries"]
+
+
+def test_the_service_does_not_start_with_a_damaged_one(tmp_path: Path, tiny_model_dir: Path) -> None:
+    folder = write_folder(tmp_path / "shop")
+    (folder / "sounds.marisa").write_bytes(b"")
+    server = ServerProcess(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1, PEAKPLAN_SHOP_DIR=folder)
+    assert server.wait() == 1
+    assert "sounds.marisa" in json.loads(server.lines[-1])["reason"]
+
+
 @pytest.fixture
 def kinds(tmp_path: Path) -> Iterator[Kinds]:
-    lexicon = ShopFolder.load(write(tmp_path / "shop")).lexicon
+    lexicon = ShopFolder.load(write_kinds_folder(tmp_path / "shop")).lexicon
     assert lexicon.kinds is not None
     use_shop(lexicon)
     yield lexicon.kinds
     use_shop(None)
 
 
-def plan(*queries: str, **fields: object) -> Plan:
+def plan_of(*queries: str, **fields: object) -> Plan:
     told = Plan.model_validate({"mode": "keyword", "intent": "find_product", "queries": list(queries), **fields})
     need = "" if told.facets or told.parts else queries[0]
     return with_kinds(told, Question.parse(queries[0]), shipped_vocabulary(), Need(need, is_told=bool(need)))
@@ -69,29 +202,27 @@ def test_words_are_looked_up_in_their_singular() -> None:
     assert plain_words("The dog's Boxes, 2 BATTERIES & glass") == ["the", "dog", "box", "2", "battery", "glass"]
 
 
+@pytest.mark.parametrize(
+    ("query", "named", "found"),
+    [
+        ("leather hiking boots", "hiking boots", ["a1"]),  # the longest name decides
+        ("leather boots", "boots", ["a1", "b2"]),  # and other words order
+        ("boots for my campsite", "boots", ["a1", "b2"]),
+        ("light up my campsite", "", ["d4"]),  # where no thing is named the words tell
+        ("gift", "", []),  # what tells nothing is not guessed
+        ("quantum entanglement", "", []),
+    ],
+)
 @pytest.mark.usefixtures("kinds")
-def test_the_longest_name_decides_and_other_words_order() -> None:
-    assert ids(plan("leather hiking boots", facets={"type": ["hiking boots"]}).kinds) == ["a1"]
-    assert ids(plan("leather boots", facets={"type": ["boots"]}).kinds) == ["a1", "b2"]
-    assert ids(plan("boots for my campsite", facets={"type": ["boots"]}).kinds) == ["a1", "b2"]
-
-
-@pytest.mark.usefixtures("kinds")
-def test_where_no_thing_is_named_the_words_tell() -> None:
-    assert ids(plan("light up my campsite").kinds) == ["d4"]
-
-
-@pytest.mark.usefixtures("kinds")
-def test_what_tells_nothing_is_not_guessed() -> None:
-    assert plan("gift").kinds == []
-    assert plan("quantum entanglement").kinds == []
+def test_the_thing_that_is_named_tells_its_kinds_or_the_words_do(query: str, named: str, found: list[str]) -> None:
+    assert ids(plan_of(query, facets={"type": [named]} if named else {}).kinds) == found
 
 
 @pytest.mark.usefixtures("kinds")
 def test_each_of_several_things_has_its_own() -> None:
     parts = [Part(facets={"type": [name]}, queries=[name]) for name in ("tent", "hiking boots", "spoon")]
 
-    assert ids(plan("tent", "hiking boots", "spoon", parts=parts).kinds) == ["c3", "a1"]
+    assert ids(plan_of("tent", "hiking boots", "spoon", parts=parts).kinds) == ["c3", "a1"]
 
 
 @pytest.mark.usefixtures("kinds")
@@ -101,26 +232,12 @@ def test_plans_about_products_name_kinds_and_others_do_not() -> None:
 
 
 def test_without_a_shop_folder_the_field_is_absent() -> None:
-    told = hiking_boots()
-
-    assert told.kinds == []
-    assert "kinds" not in told.model_dump()
+    assert "kinds" not in hiking_boots().model_dump()
 
 
-def test_a_folder_that_was_learnt_before_names_none(tmp_path: Path) -> None:
-    use_shop(ShopFolder.load(write_folder(tmp_path / "older")).lexicon)
-    try:
-        assert hiking_boots().kinds == []
-    finally:
-        use_shop(None)
-
-
-def test_a_damaged_file_of_kinds_is_refused_by_name(tmp_path: Path) -> None:
-    folder = write(tmp_path / "shop")
-    (folder / EVIDENCE_FILE).write_bytes(b"not what was sealed")
-
-    with pytest.raises(ShopFolderError, match=EVIDENCE_FILE):
-        ShopFolder.load(folder)
+@pytest.mark.usefixtures("shop")
+def test_a_folder_that_was_learnt_before_names_none() -> None:
+    assert hiking_boots().kinds == []
 
 
 @pytest.mark.anyio
@@ -132,7 +249,7 @@ async def test_a_plan_names_the_kinds_of_the_folder_that_is_read_now(tmp_path: P
 
     first = await caching.plan(task("red tent"))
     renamed = [*CATEGORIES[:2], ("e5", "Family Tents"), CATEGORIES[3]]
-    use_shop(ShopFolder.load(write(tmp_path / "newer", renamed)).lexicon)
+    use_shop(ShopFolder.load(write_kinds_folder(tmp_path / "newer", renamed)).lexicon)
     again = await caching.plan(task("red tent"))
 
     assert (first.source, again.source, engine.calls) == ("model", "model", 2)
@@ -167,16 +284,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     use_shop(None)
 
 
-def named(kinds: Kinds, need: str) -> list[str]:
-    return [kind.name for kind in kinds.of([Thing(need, (), need)], 3)]
-
-
-def test_each_word_keeps_its_own_vector(folder: Path) -> None:
-    meanings = Meanings(read_files(folder))
-    for word, vector in VECTORS.items():
-        expected = OF_KINDS @ (np.array(vector) / np.linalg.norm(vector))
-        assert meanings.closeness([word]) == pytest.approx(expected, abs=1e-6), word
-    assert meanings.closeness(["unheard"]) is None
+def named(kinds: Kinds, need: str, *told: Any) -> list[str]:
+    return [kind.name for kind in kinds.of([Thing(need, (), need, *told)], 3)]
 
 
 def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
@@ -194,18 +303,14 @@ def write_without_rain_boots(folder: Path, general: NDArray[np.int8] | None) -> 
     return Kinds(read_files(folder))
 
 
-def told_kinds(kinds: Kinds, need: str, pointed: tuple[float, ...] = ()) -> list[str]:
-    return [kind.name for kind in kinds.of([Thing(need, (), need, True, pointed)], 3)]
-
-
 def test_a_need_that_nothing_in_the_shop_meets_leads_nowhere(folder: Path) -> None:
     without, with_general = write_without_rain_boots(folder, None), write_without_rain_boots(folder, GENERAL)
 
-    assert told_kinds(without, "puddle mud") == ["Rain Boots"]  # the closest there is
-    assert told_kinds(with_general, "puddle mud") == []
-    assert told_kinds(with_general, "sleep") == ["Tents"]
-    assert told_kinds(with_general, "puddle mud", (0.0, 0.0, 9.0)) == ["Tents"]  # where the model points elsewhere
-    assert told_kinds(with_general, "sleep", (0.0, 9.0, 0.0)) == []
+    assert named(without, "puddle mud", True) == ["Rain Boots"]  # the closest there is
+    assert named(with_general, "puddle mud", True) == []
+    assert named(with_general, "sleep", True) == ["Tents"]
+    assert named(with_general, "puddle mud", True, (0.0, 0.0, 9.0)) == ["Tents"]  # where the model points elsewhere
+    assert named(with_general, "sleep", True, (0.0, 9.0, 0.0)) == []
 
 
 def test_how_near_a_shop_comes_is_the_same_however_many_categories_it_has(folder: Path) -> None:
