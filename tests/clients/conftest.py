@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from peakplan_client import Answer, AsyncClient, Client
+from peakplan_client import AsyncClient, Client
 
 from tests.clients.scripted import FIRST, SECOND, Clock, Handler
 
@@ -23,20 +23,24 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Callable[..., Answer]:
-    """Return a function that asks through one client or the other: `ask(fake, client options, call options)`."""
+def using(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Return a function that asks through one client or the other; of a stream of events it returns the list.
 
-    def ask(fake: Handler, query: str = "red boots", *, history: list[str] | None = None, **options: Any) -> Answer:
-        own = {name: options.pop(name) for name in ("traceparent", "tracestate") if name in options}
-        endpoints = options.pop("endpoints", [FIRST, SECOND])
+    `using(handler, method, *arguments, client=options of the client, **options of the call)`
+    """
+
+    def using(handler: Handler, method: str, *arguments: Any, client: Any = None, **options: Any) -> Any:
+        own = {"endpoints": [FIRST, SECOND], "transport": httpx.MockTransport(handler), **(client or {})}
         if request.param == "sync":
-            with Client(endpoints, transport=httpx.MockTransport(fake), **options) as client:
-                return client.plan(query, history or (), **own)
+            with Client(**own) as blocking:
+                found = getattr(blocking, method)(*arguments, **options)
+                return list(found) if method == "answer" else found
 
-        async def once() -> Answer:
-            async with AsyncClient(endpoints, transport=httpx.MockTransport(fake), **options) as client:
-                return await client.plan(query, history or (), **own)
+        async def once() -> Any:
+            async with AsyncClient(**own) as waiting:
+                found = getattr(waiting, method)(*arguments, **options)
+                return [event async for event in found] if method == "answer" else await found
 
         return asyncio.run(once())
 
-    return ask
+    return using

@@ -1,7 +1,7 @@
 """Endpoints that answer by a script, and what they answer. No tests in here."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import httpx
@@ -65,11 +65,14 @@ def waits(request: httpx.Request) -> float:
     return timeouts["read"]
 
 
-class Pieces(httpx.SyncByteStream):
-    """A body in pieces; those that are numbers move the clock instead."""
+class Pieces(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A body in pieces, for either client; those that are numbers move the clock instead.
 
-    def __init__(self, pieces: tuple[bytes | float, ...], clock: Clock | None = None) -> None:
-        self._pieces, self._clock = pieces, clock
+    `fails`: an error ends it. `closed` tells whether its reader is done with it.
+    """
+
+    def __init__(self, pieces: Iterable[bytes | float], clock: Clock | None = None, *, fails: bool = False) -> None:
+        self._pieces, self._clock, self._fails, self.closed = pieces, clock, fails, False
 
     def __iter__(self) -> Iterator[bytes]:
         for piece in self._pieces:
@@ -77,3 +80,15 @@ class Pieces(httpx.SyncByteStream):
                 yield piece
             elif self._clock is not None:
                 self._clock.now += piece
+        if self._fails:
+            raise httpx.ReadError("gone")
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self:
+            yield piece
+
+    def close(self) -> None:
+        self.closed = True
+
+    async def aclose(self) -> None:
+        self.closed = True

@@ -28,8 +28,9 @@ from peakplan_client import (
     UnexpectedAnswerError,
 )
 
-from tests.clients.scripted import BODY, FIRST, SECOND, Clock, Handler, Pieces, problem, waits
-from tests.processes import PATIENCE, eventually
+from tests.clients.scripted import BODY, FIRST, Clock, Handler, Pieces, problem, waits
+from tests.processes import eventually
+from tests.redis_server import free_port
 
 PRODUCT = {
     "id": "p", "name": "Red Boots", "price": 60.0, "category": "footwear", "snippet": "Fine.",
@@ -47,60 +48,28 @@ REFUSED = problem(429, {"retry-after": "9"})
 HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 
 
+PLAN = b"event: plan\ndata: %b\n\n" % json.dumps(BODY).encode()
+END = b'event: done\ndata: {"total_ms": 43.0}\n\n'
+MOST_BYTES = 1 << 20
+Using = Callable[..., Any]
+
+
 def sent(events: list[tuple[str, Any]] = EVENTS) -> bytes:
     return b"".join(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode() for name, data in events)
 
 
-class Stream(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A body in pieces; `closed` tells whether its reader is done with it."""
-
-    def __init__(self, pieces: list[bytes], *, fails: bool = False) -> None:
-        self._pieces, self._fails, self.closed = pieces, fails, False
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self._pieces
-        if self._fails:
-            raise httpx.ReadError("gone")
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self:
-            yield piece
-
-    def close(self) -> None:
-        self.closed = True
-
-    async def aclose(self) -> None:
-        self.closed = True
-
-
-def collect(handler: Callable[[httpx.Request], httpx.Response], *, is_async: bool, **options: Any) -> list[Event]:
-    transport = httpx.MockTransport(handler)
-    if not is_async:
-        return list(Client([FIRST, SECOND], transport=transport).answer("red boots", ["boots"], **options))
-
-    async def gather() -> list[Event]:
-        async with AsyncClient([FIRST, SECOND], transport=transport) as client:
-            return [event async for event in client.answer("red boots", ["boots"], **options)]
-
-    return asyncio.run(gather())
-
-
-both = pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-
-
-@both
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_events_are_typed_however_the_bytes_come(is_async: bool, size: int) -> None:
+def test_events_are_typed_however_the_bytes_come(using: Using, size: int) -> None:
     asked = []
 
     def handler(request: httpx.Request) -> httpx.Response:
         asked.append(request)
         body = sent()
         return httpx.Response(
-            200, headers=HEADERS, stream=Stream([body[at : at + size] for at in range(0, len(body), size)])
+            200, headers=HEADERS, stream=Pieces([body[at : at + size] for at in range(0, len(body), size)])
         )
 
-    plan, options, more, done = collect(handler, is_async=is_async, deadline_ms=250, timeout=20)
+    plan, options, more, done = using(handler, "answer", "red boots", ["boots"], deadline_ms=250, timeout=20)
     assert isinstance(plan, Answer)
     assert plan.plan.queries == ["red boots"]
     assert isinstance(options, Options)
@@ -115,56 +84,47 @@ def test_events_are_typed_however_the_bytes_come(is_async: bool, size: int) -> N
     assert "traceparent" in request.headers
 
 
-@both
-def test_another_endpoint_is_asked_until_one_streams(is_async: bool) -> None:
+def test_another_endpoint_is_asked_until_one_streams(using: Using) -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         if request.url.host == "first":
             return problem(503)
-        return httpx.Response(200, headers=HEADERS, stream=Stream([sent()]))
+        return httpx.Response(200, headers=HEADERS, stream=Pieces([sent()]))
 
-    assert len(collect(handler, is_async=is_async)) == 4
+    assert len(using(handler, "answer", "red boots")) == 4
 
 
-@both
 @pytest.mark.parametrize(
     ("response", "error", "words"),
     [
         (lambda: problem(429, {"retry-after": "9"}), RateLimitedError, "429"),
-        (lambda: httpx.Response(429, headers=dict(REFUSED.headers), stream=Stream([REFUSED.content])),
+        (lambda: httpx.Response(429, headers=dict(REFUSED.headers), stream=Pieces([REFUSED.content])),
          RateLimitedError, "what"),
         (lambda: httpx.Response(200, json=BODY), UnexpectedAnswerError, "no text/event-stream"),
-        (lambda: httpx.Response(200, headers=HEADERS | {"content-encoding": "gzip"}, stream=Stream([b"x"])),
+        (lambda: httpx.Response(200, headers=HEADERS | {"content-encoding": "gzip"}, stream=Pieces([b"x"])),
          UnexpectedAnswerError, "no text/event-stream"),
-        (lambda: httpx.Response(200, headers=HEADERS, stream=Stream([sent(EVENTS[:2])])),
+        (lambda: httpx.Response(200, headers=HEADERS, stream=Pieces([sent(EVENTS[:2])])),
          UnavailableError, "broke off"),
-        (lambda: httpx.Response(200, headers=HEADERS, stream=Stream([sent(EVENTS[:2])], fails=True)),
+        (lambda: httpx.Response(200, headers=HEADERS, stream=Pieces([sent(EVENTS[:2])], fails=True)),
          UnavailableError, "broke off"),
-        (lambda: httpx.Response(200, headers=HEADERS, stream=Stream([sent([("plan", {"no": "plan"})])])),
+        (lambda: httpx.Response(200, headers=HEADERS, stream=Pieces([sent([("plan", {"no": "plan"})])])),
          UnexpectedAnswerError, "'plan' is none"),
-        (lambda: httpx.Response(200, headers=HEADERS, stream=Stream([b"x" * 600_000] * 2)),
-         UnexpectedAnswerError, "more than 1048576 bytes"),
     ],
 )  # fmt: skip
 def test_what_is_no_answer_says_so(
-    is_async: bool, response: Callable[[], httpx.Response], error: type[PlannerError], words: str
+    using: Using, response: Callable[[], httpx.Response], error: type[PlannerError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        collect(lambda _: response(), is_async=is_async, timeout=0.3)
+        using(lambda _: response(), "answer", "red boots", timeout=0.3)
 
 
-@both
-def test_a_connection_that_fails_once_everything_is_there_costs_nothing(is_async: bool) -> None:
-    def failing(events: list[tuple[str, Any]]) -> Callable[[httpx.Request], httpx.Response]:
-        return lambda _: httpx.Response(200, headers=HEADERS, stream=Stream([sent(events)], fails=True))
-
-    assert isinstance(collect(failing(EVENTS), is_async=is_async, timeout=20)[-1], Done)
-    with pytest.raises(UnavailableError, match="broke off in the middle") as raised:
-        collect(failing(EVENTS[:2]), is_async=is_async, timeout=20)
-    assert isinstance(raised.value.__cause__, httpx.ReadError)
+def test_a_connection_that_fails_once_everything_is_there_costs_nothing(using: Using) -> None:
+    failing = Pieces([sent()], fails=True)
+    found = using(lambda _: httpx.Response(200, headers=HEADERS, stream=failing), "answer", "red boots", timeout=20)
+    assert isinstance(found[-1], Done)
 
 
 def test_who_stops_reading_ends_the_stream() -> None:
-    stream = Stream([sent()])
+    stream = Pieces([sent()])
     answer = Client(FIRST, transport=httpx.MockTransport(lambda _: httpx.Response(200, headers=HEADERS, stream=stream)))
     reading = answer.answer("red boots")
     assert isinstance(next(reading), Answer)
@@ -175,7 +135,7 @@ def test_who_stops_reading_ends_the_stream() -> None:
 
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_stream_that_does_not_go_on_is_given_up_and_its_connection_is_free_again(begins: bool) -> None:
-    class Silent(Stream):
+    class Silent(Pieces):
         async def __aiter__(self) -> AsyncIterator[bytes]:
             if begins:
                 yield sent(EVENTS[:1])
@@ -215,33 +175,18 @@ def streams(*pieces: bytes | float, clock: Clock | None = None) -> Handler:
     return lambda _: httpx.Response(200, headers=HEADERS, stream=Pieces(pieces, clock))
 
 
-PLAN = b"event: plan\ndata: %b\n\n" % json.dumps(BODY).encode()
+def test_it_asks_for_300_ms_and_waits_a_second_more_for_the_search(clock: Clock) -> None:
+    asked: list[httpx.Request] = []
 
-
-END = b'event: done\ndata: {"total_ms": 43.0}\n\n'
-
-
-MOST_BYTES = 1 << 20
-
-
-class Service:
-    """Streams a whole answer; `asked` keeps every request."""
-
-    def __init__(self) -> None:
-        self.asked: list[httpx.Request] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
+    def service(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
         return streams(PLAN, END)(request)
 
-
-def test_it_asks_for_300_ms_and_waits_a_second_more_for_the_search(clock: Clock) -> None:
-    fake = Service()
-    assert [type(event) for event in answer(fake)] == [Answer, Done]
-    answer(fake, timeout=0.25)
+    assert [type(event) for event in answer(service)] == [Answer, Done]
+    answer(service, timeout=0.25)
     assert clock.paused == []
-    assert [json.loads(request.content)["deadline_ms"] for request in fake.asked] == [300, 250]
-    assert [waits(request) for request in fake.asked] == pytest.approx([1.4, 0.25])
+    assert [json.loads(request.content)["deadline_ms"] for request in asked] == [300, 250]
+    assert [waits(request) for request in asked] == pytest.approx([1.4, 0.25])
 
 
 @pytest.mark.parametrize(("seconds", "is_late"), [(2.0, False), (2.01, True)])
@@ -281,9 +226,6 @@ def test_what_follows_the_end_makes_it_no_end() -> None:
         answer(streams(PLAN, END, PLAN), timeout=20)
 
 
-pytest.importorskip("mcp", reason="the MCP SDK is not installed: pip install -e .[mcp]")
-
-
 CLIENTS = Path(__file__).parents[2] / "clients"
 MODULE = "peakplan_client.mcp_server"
 
@@ -296,21 +238,19 @@ def over_stdio(url: str) -> StdioServerParameters:
 @pytest.fixture
 def over_http(planner_url: str) -> Iterator[str]:
     """Run the server on a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", MODULE, "--url", planner_url, "--port", str(port)]
-    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(CLIENTS)})
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(CLIENTS)}) as process:
 
-    def listens() -> bool:
-        with socket.socket() as asking:
-            return asking.connect_ex(("127.0.0.1", port)) == 0
+        def listens() -> bool:
+            with socket.socket() as asking:
+                return asking.connect_ex(("127.0.0.1", port)) == 0
 
-    try:
-        eventually(listens, "the server does not listen")
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
+        try:
+            eventually(listens, "the server does not listen")
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.kill()
 
 
 @pytest.mark.anyio
@@ -349,9 +289,7 @@ async def test_the_same_over_http(over_http: str) -> None:
 @pytest.mark.anyio
 @pytest.mark.slow
 async def test_a_service_that_is_not_there_is_said_in_words() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    async with Assistant(over_stdio(url)) as assistant:
+    async with Assistant(over_stdio(f"http://127.0.0.1:{free_port()}")) as assistant:
         refused = await assistant.call_tool("answer", {"query": "boots"})
     assert refused.is_error
     (told,) = refused.content

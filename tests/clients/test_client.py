@@ -1,16 +1,15 @@
-"""The client as its user sees it: plans, typed errors, tries again, its time, and bodies that are none."""
+"""The client as its user sees it: plans, one or many, typed errors, tries again, its time, and bodies that are none."""
 
 import asyncio
 import contextlib
 import gzip
 import json
 import re
-import socket
+import socketserver
 import threading
 import tracemalloc
 import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
@@ -20,18 +19,36 @@ from peakplan_client import (
     AsyncClient,
     Client,
     InvalidRequestError,
+    Planned,
+    PlannerError,
     RateLimitedError,
     UnauthorizedError,
     UnavailableError,
     UnexpectedAnswerError,
 )
+from peakplan_client.batch import batches
 from peakplan_client.calls import Body
 from pydantic import ValidationError
 
 from tests.clients.scripted import BODY, FIRST, OK, SECOND, Clock, Fake, Handler, Pieces, problem, waits
 
+MOST_BYTES = 1 << 20
+Ask = Callable[..., Answer]
 
-def test_a_plan_is_typed_and_may_have_fields_of_tomorrow(ask: Callable[..., Answer]) -> None:
+
+@pytest.fixture
+def ask(using: Callable[..., Any]) -> Ask:
+    """Return a function that asks for a plan: `ask(fake, query, options of the call or of the client)`."""
+
+    def ask(fake: Handler, query: str = "red boots", *, history: Sequence[str] = (), **options: Any) -> Answer:
+        own = {name: options.pop(name) for name in ("traceparent", "tracestate") if name in options}
+        answer: Answer = using(fake, "plan", query, history, client=options, **own)
+        return answer
+
+    return ask
+
+
+def test_a_plan_is_typed_and_may_have_fields_of_tomorrow(ask: Ask) -> None:
     fake = Fake(first=[OK])
 
     answer = ask(fake, history=["hello"], token="secret", deadline_ms=200)
@@ -40,13 +57,16 @@ def test_a_plan_is_typed_and_may_have_fields_of_tomorrow(ask: Callable[..., Answ
     assert answer.plan.price.max == 80
     assert answer.plan.exclude == {"brand": ["nike"]}
     assert answer.plan.offers == ["in_stock"]
+    assert answer.degraded is False
+    with pytest.raises(ValidationError, match="frozen"):
+        answer.plan.queries = ["sandals"]
     (request,) = fake.asked
     assert str(request.url) == f"{FIRST}/plan"
     assert request.headers["authorization"] == "Bearer secret"
     assert json.loads(request.content) == {"query": "red boots", "history": ["hello"], "deadline_ms": 200}
 
 
-def test_a_long_conversation_is_sent_as_what_of_it_counts(ask: Callable[..., Answer]) -> None:
+def test_a_long_conversation_is_sent_as_what_of_it_counts(ask: Ask) -> None:
     fake = Fake(first=[OK])
     ask(fake, history=[f"message {number}" for number in range(8)] + ["x" * 600 + "size 9"])
     sent = json.loads(fake.asked[0].content)["history"]
@@ -54,14 +74,14 @@ def test_a_long_conversation_is_sent_as_what_of_it_counts(ask: Callable[..., Ans
 
 
 @pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ReadTimeout, problem(503), problem(500), problem(429)])
-def test_the_second_endpoint_is_asked_when_the_first_fails(ask: Callable[..., Answer], failure: Any) -> None:
+def test_the_second_endpoint_is_asked_when_the_first_fails(ask: Ask, failure: Any) -> None:
     fake = Fake(first=[failure], second=[OK])
 
     assert ask(fake).request_id == "r1"
     assert fake.hosts == ["first", "second"]
 
 
-def test_a_wrong_request_says_which_field_and_is_not_repeated(ask: Callable[..., Answer]) -> None:
+def test_a_wrong_request_says_which_field_and_is_not_repeated(ask: Ask) -> None:
     fake = Fake(first=[problem(422, errors=[{"field": "query", "detail": "query must not be empty."}])], second=[OK])
 
     with pytest.raises(InvalidRequestError, match="what") as raised:
@@ -72,53 +92,42 @@ def test_a_wrong_request_says_which_field_and_is_not_repeated(ask: Callable[...,
     assert fake.hosts == ["first"]
 
 
-@pytest.mark.parametrize("status", [401, 403])
-def test_a_missing_token_is_told(ask: Callable[..., Answer], status: int) -> None:
-    with pytest.raises(UnauthorizedError, match="`token`"):
-        ask(Fake(first=[problem(status)]))
-
-
 @pytest.mark.parametrize(
-    ("response", "why"),
+    ("response", "error", "why"),
     [
-        (httpx.Response(200, text="<html>hello</html>"), "no plan's"),
-        (httpx.Response(200, json={"request_id": "r"}), "plan is no plan's"),
-        (httpx.Response(404, text="nothing here"), "404"),
-        (httpx.Response(307, headers={"location": "http://elsewhere"}), "307"),
+        (problem(401), UnauthorizedError, "`token`"),
+        (problem(403), UnauthorizedError, "`token`"),
+        (httpx.Response(200, text="<html>hello</html>"), UnexpectedAnswerError, "no plan's"),
+        (httpx.Response(200, json={"request_id": "r"}), UnexpectedAnswerError, "plan is no plan's"),
+        (httpx.Response(404, text="nothing here"), UnexpectedAnswerError, "404"),
+        (httpx.Response(307, headers={"location": "http://elsewhere"}), UnexpectedAnswerError, "307"),
+        *((httpx.Response(status, text="no"), UnexpectedAnswerError, "") for status in (400, 428, 430, 499)),
     ],
 )
-def test_what_is_no_planner_is_told_from_one(ask: Callable[..., Answer], response: httpx.Response, why: str) -> None:
-    with pytest.raises(UnexpectedAnswerError, match=why) as raised:
-        ask(Fake(first=[response]))
-    assert raised.value.status == response.status_code
+def test_what_would_be_wrong_again_is_told_and_not_asked_again(
+    ask: Ask, response: httpx.Response, error: type[PlannerError], why: str
+) -> None:
+    fake = Fake(first=[response, OK], second=[OK])
+    with pytest.raises(error, match=why) as raised:
+        ask(fake)
+    assert getattr(raised.value, "status", None) == response.status_code
+    assert fake.hosts == ["first"]
 
 
-def test_an_answer_is_what_the_service_said_and_nobody_changes_it(ask: Callable[..., Answer]) -> None:
-    answer = ask(Fake(first=[httpx.Response(200, json={"request_id": "r1", "plan": {"queries": ["boots"]}})]))
-    assert answer.degraded is False
-    with pytest.raises(ValidationError, match="frozen"):
-        answer.plan.queries = ["sandals"]
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-def test_a_trace_goes_on(ask: Callable[..., Answer]) -> None:
-    fake = Fake(first=[OK])
-    given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+@pytest.mark.parametrize("given", [TRACE, None, "nonsense", f"00-{'0' * 32}-00f067aa0ba902b7-01", "ff-" + "1" * 32])
+def test_a_trace_goes_on_and_a_call_outside_of_one_starts_one_for_all_its_tries(ask: Ask, given: str | None) -> None:
+    fake = Fake(first=[problem(500)], second=[OK])
 
     ask(fake, traceparent=given, tracestate="vendor=1")
 
-    assert fake.asked[0].headers["traceparent"] == given
-    assert fake.asked[0].headers["tracestate"] == "vendor=1"
-
-
-@pytest.mark.parametrize("given", [None, "nonsense", f"00-{'0' * 32}-00f067aa0ba902b7-01", "ff-" + "1" * 32])
-def test_a_call_outside_of_a_trace_starts_one_for_all_its_tries(ask: Callable[..., Answer], given: str | None) -> None:
-    fake = Fake(first=[problem(500)], second=[OK])
-
-    ask(fake, traceparent=given)
-
     first, second = (request.headers["traceparent"] for request in fake.asked)
     assert re.fullmatch("00-[0-9a-f]{32}-[0-9a-f]{16}-01", first)
-    assert first == second != given
+    assert first == second
+    assert (first == given) == (given == TRACE)
+    assert given != TRACE or fake.asked[0].headers["tracestate"] == "vendor=1"
 
 
 def test_the_current_span_is_the_parent() -> None:
@@ -139,36 +148,30 @@ def test_what_is_no_endpoint_is_refused(endpoints: Any) -> None:
         Client(endpoints)
 
 
-def test_an_endpoint_that_answers_again_is_asked_first_again(clock: Clock) -> None:
-    fake = Fake(first=[httpx.ConnectError], second=[httpx.ConnectError, OK])
-    with client(fake, FIRST, SECOND, timeout=20) as asking:
-        asking.plan("red boots")
-        asking.plan("red boots")
-
-    assert clock.paused == pytest.approx([0.03])
-    assert fake.hosts == ["first", "second", "first", "second", "second"], "its cool-down ended with its answer"
-
-
 def test_the_real_service_answers_the_client(planner_url: str) -> None:
+    asked = "red leather boots under $80"
     with Client(planner_url, deadline_ms=2000, timeout=60) as client:
-        answer = client.plan("red leather boots under $80", ["hello"])
+        answer = client.plan(asked, ["hello"])
         with pytest.raises(InvalidRequestError) as raised:
             client.plan("")
+        many = client.plans([asked, " ", {"query": "in blue", "history": ["socks"]}], timeout=60)
 
-    assert answer.plan.price.max == 80
     assert answer.source in ("model", "fallback", "cache")
     assert raised.value.fields[0].field == "query"
     assert raised.value.request_id
+    assert [type(each) for each in many] == [Answer, InvalidRequestError, Answer]
+    assert isinstance(many[0], Answer)
+    assert answer.plan.price.max == many[0].plan.price.max == 80
 
 
-def client(fake: Callable[[httpx.Request], httpx.Response], *endpoints: str, **options: Any) -> Client:
+def client_of(fake: Callable[[httpx.Request], httpx.Response], *endpoints: str, **options: Any) -> Client:
     return Client(endpoints or FIRST, transport=httpx.MockTransport(fake), **options)
 
 
 def test_a_call_asks_for_300_ms_and_waits_a_tenth_of_a_second_more(clock: Clock) -> None:
     fake = Fake(first=[OK])
-    client(fake).plan("red boots")
-    client(fake).plan("red boots", deadline_ms=2000, timeout=3)
+    client_of(fake).plan("red boots")
+    client_of(fake).plan("red boots", deadline_ms=2000, timeout=3)
     assert clock.paused == []
     assert [json.loads(request.content) for request in fake.asked] == [
         {"query": "red boots", "deadline_ms": 300},
@@ -180,7 +183,7 @@ def test_a_call_asks_for_300_ms_and_waits_a_tenth_of_a_second_more(clock: Clock)
 def test_a_call_takes_a_second_at_most_and_never_waits_beyond(clock: Clock) -> None:
     fake = Fake(first=[problem(500)])
     with pytest.raises(UnavailableError):
-        client(fake).plan("red boots")
+        client_of(fake).plan("red boots")
     assert clock.paused == pytest.approx([0.03, 0.06, 0.12, 0.24, 0.48]), (
         "a first pause of 20 ms, and half as much again"
     )
@@ -192,7 +195,7 @@ def test_a_call_takes_a_second_at_most_and_never_waits_beyond(clock: Clock) -> N
 def test_a_call_that_has_no_time_does_not_ask(clock: Clock, milliseconds: float, asked: int) -> None:
     assert clock.now
     fake = Fake(first=[OK])
-    with client(fake, timeout=(milliseconds + 0.5) / 1000) as asking:
+    with client_of(fake, timeout=(milliseconds + 0.5) / 1000) as asking:
         if asked:
             asking.plan("red boots")
         else:
@@ -210,7 +213,7 @@ def test_an_answer_that_comes_in_drops_has_as_long_as_any(clock: Clock, seconds:
         pieces = Pieces((body[:40], seconds, body[40:]), clock)
         return httpx.Response(200, headers={"content-type": "application/json"}, stream=pieces)
 
-    with client(handler, timeout=0.42) as asking:
+    with client_of(handler, timeout=0.42) as asking:
         if is_late:
             with pytest.raises(UnavailableError, match=r"too slow \(ReadTimeout: the answer does not end\)"):
                 asking.plan("red boots")
@@ -221,7 +224,7 @@ def test_an_answer_that_comes_in_drops_has_as_long_as_any(clock: Clock, seconds:
 @pytest.mark.parametrize("deadline_ms", [9, 2001])
 def test_a_deadline_that_the_service_does_not_take_is_refused(deadline_ms: int) -> None:
     with pytest.raises(ValueError, match=f"from 10 to 2000, not {deadline_ms}"):
-        client(Fake(first=[OK])).plan("red boots", deadline_ms=deadline_ms)
+        client_of(Fake(first=[OK])).plan("red boots", deadline_ms=deadline_ms)
 
 
 @pytest.mark.parametrize(("seconds", "host"), [(4.99, "second"), (5, "first")])
@@ -229,25 +232,33 @@ def test_an_endpoint_that_failed_is_asked_first_again_after_five_seconds(
     clock: Clock, seconds: float, host: str
 ) -> None:
     fake = Fake(first=[httpx.ConnectError, OK], second=[OK])
-    with client(fake, FIRST, SECOND) as asking:
+    with client_of(fake, FIRST, SECOND) as asking:
         asking.plan("red boots")
         clock.now += seconds
         asking.plan("red boots")
     assert fake.hosts == ["first", "second", host]
 
 
-def test_who_asked_to_be_left_alone_is_while_others_are_asked(clock: Clock) -> None:
-    fake = Fake(first=[problem(429, {"retry-after": "0.2"}), OK], second=[problem(500), problem(500), OK])
-    with client(fake, FIRST, SECOND) as asking:
+@pytest.mark.parametrize(
+    ("first", "second", "hosts", "paused"),
+    [
+        # Who asked to be left alone is, while others are asked: the first would answer after 0.2 s, and need not.
+        ([problem(429, {"retry-after": "0.2"}), OK], [problem(500), problem(500), OK], "1222", [0.03, 0.06]),
+        ([problem(503, {"retry-after": "0.5"}), OK], None, "11", [0.5]),  # waited for as long as it says
+        ([httpx.ConnectError], [httpx.ConnectError, OK], "1212", [0.03]),
+    ],
+)
+def test_endpoints_are_asked_in_turns_with_pauses(
+    clock: Clock, first: list[Any], second: list[Any] | None, hosts: str, paused: list[float]
+) -> None:
+    fake = Fake(first=first, second=second or [])
+    with client_of(fake, *([FIRST, SECOND] if second else [FIRST])) as asking:
         assert asking.plan("red boots").request_id == "r1"
-    assert fake.hosts == ["first", "second", "second", "second"], "the first would answer after 0.2 s, and need not"
-    assert clock.paused == pytest.approx([0.03, 0.06])
-
-
-def test_an_answer_that_asks_for_patience_is_waited_for_as_long_as_it_says(clock: Clock) -> None:
-    fake = Fake(first=[problem(503, {"retry-after": "0.5"}), OK])
-    client(fake).plan("red boots")
-    assert clock.paused == pytest.approx([0.5])
+        assert [{"first": "1", "second": "2"}[host] for host in fake.hosts] == list(hosts)
+        assert clock.paused == pytest.approx(paused)
+        if hosts == "1212":
+            asking.plan("red boots")
+            assert fake.hosts[4:] == ["second"], "its cool-down ended with its answer"
 
 
 @pytest.mark.parametrize(
@@ -256,16 +267,8 @@ def test_an_answer_that_asks_for_patience_is_waited_for_as_long_as_it_says(clock
 def test_retry_after_is_a_number_of_seconds_or_nothing(clock: Clock, said: str, kept: float | None) -> None:
     assert clock.now
     with pytest.raises(RateLimitedError) as raised:
-        client(Fake(first=[problem(429, {"retry-after": said})]), timeout=0.3).plan("red boots")
+        client_of(Fake(first=[problem(429, {"retry-after": said})]), timeout=0.3).plan("red boots")
     assert raised.value.retry_after == kept
-
-
-@pytest.mark.parametrize("status", [400, 428, 430, 499])
-def test_what_would_be_wrong_again_is_not(clock: Clock, status: int) -> None:
-    fake = Fake(first=[httpx.Response(status, text="no"), OK])
-    with pytest.raises(UnexpectedAnswerError) as raised:
-        client(fake).plan("red boots")
-    assert (raised.value.status, len(fake.asked), clock.paused) == (status, 1, [])
 
 
 class Closing(httpx.MockTransport):
@@ -301,63 +304,37 @@ def test_a_client_closes_its_connections_and_sends_its_token_with_every_try(is_a
     assert all(0 < waits(request) <= 0.4 for request in fake.asked)
 
 
-MOST_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Hostile:
-    """An answer that never ends: these headers, then this part of a body again and again."""
-
-    part: bytes
-    headers: bytes = b""
-    pause: float = 0.0
-
-
 @pytest.fixture
 def hostile(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Serve the answer that the test names."""
-    answer: Hostile = request.param
-    listener = socket.create_server(("127.0.0.1", 0))
+    """Serve an answer that never ends: the test's headers, then its part of a body again and again."""
+    part, headers, pause = request.param
     stop = threading.Event()
 
-    def send(connection: socket.socket) -> None:
-        with connection:
-            connection.recv(65536)
-            connection.sendall(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-                + answer.headers
-                + b"transfer-encoding: chunked\r\n\r\n"
-            )
-            while not stop.wait(answer.pause):
-                connection.sendall(b"%x\r\n%b\r\n" % (len(answer.part), answer.part))
+    class Endless(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(65536)
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n%btransfer-encoding: chunked\r\n\r\n"
+            with contextlib.suppress(OSError):  # the client hung up, which is what the test is about
+                self.request.sendall(head % headers)
+                while not stop.wait(pause):
+                    self.request.sendall(b"%x\r\n%b\r\n" % (len(part), part))
 
-    def serve() -> None:
-        while not stop.is_set():
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=swallow, args=(send, connection), daemon=True).start()
-
-    threading.Thread(target=serve, daemon=True).start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    stop.set()
-    listener.close()
-
-
-def swallow(function: Callable[[socket.socket], None], connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # the client hung up, which is what the test is about
-        function(connection)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Endless) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        stop.set()
+        server.shutdown()
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
 @pytest.mark.parametrize(
     ("hostile", "why"),
     [
-        (Hostile(b"{", pause=0.01), "too slow"),
-        (Hostile(b"{" * 65536), "more than 1048576 bytes"),
-        (Hostile(b"no gzip", headers=b"content-encoding: gzip\r\n"), "DecodingError"),
-        (Hostile(b"{", headers=b"content-encoding: br\r\n"), "not asked for"),
+        ((b"{", b"", 0.01), "too slow"),
+        ((b"{" * 65536, b"", 0), "more than 1048576 bytes"),
+        ((b"no gzip", b"content-encoding: gzip\r\n", 0), "DecodingError"),
+        ((b"{", b"content-encoding: br\r\n", 0), "not asked for"),
     ],
     indirect=["hostile"],
     ids=["drips", "floods", "is no gzip", "is in another encoding"],
@@ -379,34 +356,20 @@ def test_an_answer_that_never_ends_well_costs_one_timeout(
         ask()
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_an_answer_is_bounded_once_it_is_unfolded(ask: Callable[..., Answer], encoding: str) -> None:
+@pytest.mark.parametrize("encoding", [None, "identity", " GZip ", "deflate"])
+def test_an_answer_is_bounded_once_it_is_unfolded(ask: Ask, encoding: str | None) -> None:
     """260 kB of gzip once became 140 MB before anybody looked."""
-    fold = gzip.compress if encoding == "gzip" else zlib.compress
+    folds: dict[str | None, Callable[[bytes], bytes]] = {" GZip ": gzip.compress, "deflate": zlib.compress}
+    headers = {"content-type": "application/json", **({"content-encoding": encoding} if encoding else {})}
 
     def answer(body: bytes) -> Handler:
-        headers = {"content-encoding": encoding, "content-type": "application/json"}
-        return lambda _: httpx.Response(200, headers=headers, stream=httpx.ByteStream(fold(body)))
+        stream = httpx.ByteStream(folds.get(encoding, bytes)(body))
+        return lambda _: httpx.Response(200, headers=headers, stream=stream)
 
     fair = json.dumps(BODY).encode()
     assert ask(answer(fair + b" " * (MOST_BYTES - len(fair))), timeout=20).request_id == "r1"
     with pytest.raises(UnavailableError, match=f"more than {MOST_BYTES} bytes"):
         ask(answer(fair + b" " * (MOST_BYTES + 1 - len(fair))), endpoints=FIRST, timeout=0.2)
-
-
-@pytest.mark.parametrize("encoding", [None, "identity", " GZip ", "deflate"])
-def test_a_body_has_its_most_bytes_and_not_one_more_in_however_many_parts(encoding: str | None) -> None:
-    fold: dict[str | None, Callable[[bytes], bytes]] = {" GZip ": gzip.compress, "deflate": zlib.compress}
-
-    def read(content: bytes) -> bytes:
-        body = Body(httpx.Headers({"content-encoding": encoding} if encoding else {}), 10)
-        for byte in fold.get(encoding, bytes)(content):
-            body.add(bytes([byte]))
-        return body.whole()
-
-    assert read(b"0123456789") == b"0123456789"
-    with pytest.raises(httpx.ReadError, match="more than 10 bytes"):
-        read(b"0123456789x")
 
 
 def test_few_bytes_that_would_become_many_never_do() -> None:
@@ -418,3 +381,195 @@ def test_few_bytes_that_would_become_many_never_do() -> None:
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 1_000_000
+
+
+Plans = Callable[..., list[Planned]]
+
+
+@pytest.fixture
+def plans(using: Callable[..., Any], request: pytest.FixtureRequest) -> Plans:
+    """Return `plans` of either client over a handler; pauses of the one that blocks take no time."""
+    if "sync" in request.node.callspec.id.split("-"):
+        request.getfixturevalue("clock")
+
+    def plans(handler: Handler, questions: Any, *, endpoints: Any = FIRST, **options: Any) -> list[Planned]:
+        found: list[Planned] = using(handler, "plans", questions, client={"endpoints": endpoints}, **options)
+        return found
+
+    return plans
+
+
+class Batches:
+    """Answers each batch with the next list of answers, the last one for ever; `plans` asks it, without waiting."""
+
+    def __init__(self, *answers: list[dict[str, Any]]) -> None:
+        self._answers, self.asked = list(answers), list[httpx.Request]()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answers = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return httpx.Response(200, json={"answers": answers})
+
+    def plans(self, *questions: Any, **options: Any) -> list[Planned]:
+        with Client(FIRST, transport=httpx.MockTransport(self)) as client:
+            return client.plans(questions, **options)
+
+    def bodies(self) -> list[list[dict[str, Any]]]:
+        return [json.loads(request.content)["requests"] for request in self.asked]
+
+
+PLANNED = {"answer": BODY}
+
+
+def asked(request: httpx.Request) -> list[dict[str, Any]]:
+    assert request.url.path == "/plans"
+    requests: list[dict[str, Any]] = json.loads(request.content)["requests"]
+    return requests
+
+
+def plan_of(question: dict[str, Any]) -> dict[str, Any]:
+    return {"answer": {**BODY, "plan": {**BODY["plan"], "queries": [question["query"]]}}}  # type: ignore[dict-item]
+
+
+def told(status: int) -> dict[str, Any]:
+    return {"problem": json.loads(problem(status).content)}
+
+
+def test_any_number_goes_in_batches_that_the_service_takes(plans: Plans) -> None:
+    sizes: list[tuple[int, int]] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        sizes.append((len(asked(request)), len(request.content)))
+        return httpx.Response(200, json={"answers": [plan_of(each) for each in asked(request)]})
+
+    short = [f"shoes {number}" for number in range(70)]
+    long = [{"query": "ü" * 400, "history": ["x" * 600] * 9}, *({"query": str(n) * 300} for n in range(40))]
+    found = plans(handler, [*short, *long])
+    queries = [each.plan.queries[0] for each in found if isinstance(each, Answer)]
+    assert queries == [*short, *(each["query"] for each in long)]
+    assert [number for number, _ in sizes[:1]] == [64]
+    assert all(number <= 64 and size <= 16 * 1024 for number, size in sizes)
+
+
+def test_each_has_its_own_problem(plans: Plans) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        answers = [told(422) if each["query"] == "wrong" else plan_of(each) for each in asked(request)]
+        return httpx.Response(200, json={"answers": answers})
+
+    first, second, third = plans(handler, ["boots", "wrong", "shoes"])
+    assert isinstance(first, Answer)
+    assert isinstance(third, Answer)
+    assert isinstance(second, InvalidRequestError)
+    assert (second.status, second.request_id) == (422, "r9")
+
+
+def test_what_there_was_no_room_for_is_sent_again_alone(plans: Plans) -> None:
+    seen: list[list[str]] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append([each["query"] for each in asked(request)])
+        room = 2
+        answers = [plan_of(each) if number < room else told(429) for number, each in enumerate(asked(request))]
+        return httpx.Response(200, json={"answers": answers})
+
+    found = plans(handler, list("abcde"))
+    assert [each.plan.queries[0] for each in found if isinstance(each, Answer)] == list("abcde")
+    assert [len(each) for each in seen] == [5, 3, 1]
+
+
+def test_when_the_time_is_up_there_is_what_there_is(plans: Plans) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(
+            200, json={"answers": [plan_of(asked(request)[0]), *[told(503)] * 9][: len(asked(request))]}
+        )
+
+    first, second, third = plans(handler, ["a", "b", "c"], timeout=2.5)
+    assert isinstance(first, Answer)
+    assert {type(second), type(third)} == {UnavailableError}
+
+
+def test_a_batch_that_finds_nobody_costs_the_others_nothing(plans: Plans) -> None:
+    calls = 0
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        nonlocal calls
+        calls += 1
+        if asked(request)[0]["query"] == "0":
+            return problem(413)
+        return httpx.Response(200, json={"answers": [plan_of(each) for each in asked(request)]})
+
+    found = plans(handler, [str(number) for number in range(65)])
+    assert [type(each) for each in found] == [InvalidRequestError] * 64 + [Answer]
+    assert calls == 2
+
+
+def test_the_second_endpoint_has_the_batch_when_the_first_fails(plans: Plans) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "first":
+            return problem(429)
+        return httpx.Response(200, json={"answers": [plan_of(each) for each in asked(request)]})
+
+    assert isinstance(plans(handler, ["a"], endpoints=[FIRST, SECOND])[0], Answer)
+    (only,) = plans(lambda _: problem(429), ["a"], timeout=2.2)
+    assert isinstance(only, RateLimitedError)
+
+
+def test_a_wrong_token_is_told_at_once(plans: Plans) -> None:
+    with pytest.raises(UnauthorizedError):
+        plans(lambda _: problem(401), ["a"])
+
+
+def test_of_each_conversation_what_counts_is_sent_and_what_is_none_goes_as_it_is() -> None:
+    long = [f"{number}" + "x" * 600 for number in range(9)]
+    questions: list[Any] = [{"query": "a", "history": tuple(long)}, {"query": "b", "history": "no list"}]
+    ((first, second),) = batches(questions)
+    assert first["history"] == ["x" * 512] * 8
+    assert second["history"] == "no list"
+    assert isinstance(questions[0]["history"], tuple), "what the caller gave is the caller's"
+
+
+def test_a_question_without_a_deadline_has_ten_seconds_and_the_network_two(clock: Clock) -> None:
+    service = Batches([PLANNED])
+    service.plans("a")
+    service.plans({"query": "a", "deadline_ms": 9})
+    service.plans({"query": "a", "deadline_ms": "x"}, timeout=7)
+    assert clock.paused == []
+    assert [[each["deadline_ms"] for each in body] for body in service.bodies()] == [[10_000], [9], ["x"]]
+    assert [waits(request) for request in service.asked] == pytest.approx([12.0, 2.009, 7.0])
+
+
+@pytest.mark.parametrize(("milliseconds", "asked"), [(2009, 0), (2010, 1)])
+def test_without_time_for_a_plan_and_the_network_nothing_is_asked(clock: Clock, milliseconds: int, asked: int) -> None:
+    assert clock.now
+    service = Batches([PLANNED])
+    (found,) = service.plans("a", timeout=(milliseconds + 0.5) / 1000)
+    assert len(service.asked) == asked
+    assert isinstance(found, Answer if asked else UnavailableError)
+    if asked:
+        assert service.bodies()[0][0]["deadline_ms"] == 10
+    else:
+        assert "no time to ask" in str(found)
+
+
+def test_a_question_that_the_service_leaves_out_is_asked_again(clock: Clock) -> None:
+    service = Batches([PLANNED], [], [PLANNED])
+    assert [type(each) for each in service.plans("a", "b")] == [Answer, Answer]
+    assert [[each["query"] for each in body] for body in service.bodies()] == [["a", "b"], ["b"], ["b"]]
+    assert clock.paused == pytest.approx([0.03, 0.06]), "the service asked for no pause"
+
+
+def test_who_leaves_questions_out_for_ever_is_named(clock: Clock) -> None:
+    assert clock.now
+    found, left_out, other = Batches([PLANNED], []).plans("a", "b", "c", timeout=2.1)
+    assert isinstance(found, Answer)
+    for each in (left_out, other):
+        assert isinstance(each, UnavailableError)
+        assert each.status == 200
+        assert "left 2 questions without an answer" in str(each)
+
+
+def test_an_answer_that_is_none_is_a_fault_of_the_service(clock: Clock) -> None:
+    assert clock.now
+    (found,) = Batches([{}]).plans("a", timeout=2.5)
+    assert isinstance(found, UnavailableError)
+    assert (found.status, found.retry_after) == (500, 1.0)

@@ -1,221 +1,48 @@
-"""What each engine is sent, and that no word of a shopper or value of a catalogue is more than a word in it."""
+"""What each engine is sent, that no word of a shopper is more than a word in it, and that its own library takes it."""
 
+import copy
+import inspect
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from peakplan_client import CatalogueMapping, Plan, translate
 from peakplan_client.mapping import words
 from peakplan_client.operators import read_operators
+from pydantic import TypeAdapter
+
+from tests.clients import vectors
 
 MAPPING = CatalogueMapping.load(Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml")
-QUESTION = "red boots under $1234567.89 not nike or teal in stock"
-PLAN = Plan.model_validate(
-    {
-        "queries": ["red boots"],
-        "facets": {"color": ["crimson"]},
-        "exclude": {"brand": ["nike"], "color": ["teal"]},
-        "price": {"min": 10, "max": 1234567.89},
-        "offers": ["in_stock", "free_shipping"],
-    }
-)
 
 
-def one(engine: Any, plan: Plan = PLAN, question: str = QUESTION) -> Any:
+PLAN = Plan.model_validate(vectors.PLAN)
+
+
+def one(engine: Any, plan: Plan = PLAN, question: str = vectors.ASKED) -> Any:
     (request,) = translate(plan, MAPPING, engine, question).requests
     return request
 
 
-def test_an_unknown_engine_is_refused() -> None:
+def test_an_engine_is_sent_what_the_file_says() -> None:
+    """`python -m tests.clients.vectors` writes it: read each changed line, it is what a search engine will get."""
+    assert vectors.TRANSLATIONS.read_text(encoding="utf-8") == vectors.translations()
+    assert one("elasticsearch") == one("opensearch")
     with pytest.raises(ValueError, match="one of opensearch, elasticsearch, solr, typesense"):
-        translate(PLAN, MAPPING, "lunr", QUESTION)  # type: ignore[arg-type]
-
-
-def test_opensearch_and_elasticsearch() -> None:
-    body = one("opensearch")
-    scored = body["query"]["function_score"]
-    query = scored["query"]["bool"]
-
-    assert one("elasticsearch") == body
-    assert [each["multi_match"]["query"] for each in query["must"][0]["bool"]["should"]] == [
-        "red boots",
-        "red boots under 1234567.89 not nike or teal in stock",
-    ]
-    assert query["must"][0]["bool"]["minimum_should_match"] == 1
-    assert query["filter"] == [
-        {"range": {"price": {"gte": 10, "lte": 1234567.89}}},
-        {"range": {"stock": {"gte": 1}}},
-        {"terms": {"shipping": ["free"]}},
-    ]
-    nike, teal = query["must_not"]
-    assert nike["bool"]["should"] == [{"term": {"brand": {"value": "nike", "case_insensitive": True}}}]
-    assert teal["multi_match"] == {"query": "teal", "fields": ["title"], "type": "phrase"}
-    assert [each["weight"] for each in scored["functions"]] == [1, 0.5]
-
-
-def test_opensearch_sorts_what_matches_well_before_the_rest() -> None:
-    body = one("opensearch", PLAN.model_copy(update={"sort": "price_asc"}))
-
-    assert body["sort"] == [{"_score": {"order": "desc"}}, {"price": {"order": "asc", "missing": "_last"}}]
-    strong, color = [clause["constant_score"] for clause in body["query"]["bool"]["should"]]
-    assert strong["filter"]["multi_match"]["minimum_should_match"] == "60%"
-    assert color["filter"]["bool"]["should"] == [{"term": {"color_family": {"value": "Red", "case_insensitive": True}}}]
-    assert body["query"]["bool"]["filter"][0]["bool"]["minimum_should_match"] == 1  # all that matches is still found
-
-
-def test_opensearch_sorts_what_is_the_thing_first() -> None:
-    facets = {"type": ["hiking boots"], "color": ["crimson"]}
-    body = one("opensearch", PLAN.model_copy(update={"sort": "price_asc", "facets": facets}))
-
-    kind, color = [clause["constant_score"] for clause in body["query"]["bool"]["should"]]
-    assert kind["filter"]["bool"]["should"][0]["multi_match"]["query"] == "boots"
-    assert kind["boost"] > color["boost"]
-
-
-def test_typesense() -> None:
-    body = one("typesense")
-
-    assert body["union"] is True
-    assert [search["q"] for search in body["searches"]] == [
-        "red boots",
-        "red boots under 1234567.89 not nike or teal in stock",
-    ]
-    (common,) = {json.dumps({**search, "q": ""}) for search in body["searches"]}  # a union needs the same sort in all
-    assert json.loads(common) == {
-        "q": "",
-        "collection": "products",
-        "query_by": "title,description",
-        "query_by_weights": "127,42",
-        "drop_tokens_threshold": 10,
-        "sort_by": "_text_match(buckets: 10):desc,_eval([(color_family:=[`Red`]):5]):desc",
-        "filter_by": "price:>=10 && price:<=1234567.89 && stock:>=1 && shipping:=[`free`] && brand:!=[`nike`] "
-        "&& title:!`teal`",
-    }
-
-
-def test_solr() -> None:
-    def words(said: str, least: str = "1") -> Any:
-        return {"dismax": {"qf": "title^3 description^1", "mm": least, "tie": "1", "query": said}}
-
-    own = words("red boots under 1234567.89 not nike or teal in stock")
-    assert one("solr") == {
-        "query": {
-            "boost": {
-                "b": "sum(1,if(exists(query($boost0)),0.5,0))",
-                "query": {
-                    "bool": {
-                        "must": [
-                            {"bool": {"should": [words("red boots"), {"boost": {"b": "0.5", "query": own}}]}},
-                        ],
-                        "filter": [
-                            {"lucene": {"query": "price:[10 TO 1234567.89]"}},
-                            {"lucene": {"query": "stock:[1 TO *]"}},
-                            {"field": {"f": "shipping", "query": "free"}},
-                        ],
-                        "must_not": [
-                            {"field": {"f": "brand", "query": "nike"}},
-                            {"field": {"f": "title", "query": "teal"}},
-                        ],
-                    }
-                },
-            }
-        },
-        "limit": 10,
-        "queries": {"boost0": {"field": {"f": "color_family", "query": "Red"}}},
-    }
-    facets = {"type": ["hiking boots"], "color": ["crimson"]}
-    body = one("solr", PLAN.model_copy(update={"sort": "price_asc", "facets": facets}))
-    assert body["sort"] == (
-        "sum(if(exists(query($kind)),3,0),if(exists(query($wanted0)),1,0),if(exists(query($wanted1)),1,0),0) desc,"
-        "price asc,score desc"
-    )
-    assert body["queries"]["kind"] == {"field": {"f": "title", "query": "boots"}}
-    assert "boost" not in body["query"]
-    body = one("solr", PLAN.model_copy(update={"sort": "price_asc", "facets": {}}))
-    assert body["queries"] == {"strong": words("red boots", "60%")}
-
-
-def test_meilisearch() -> None:
-    body = one("meilisearch")
-
-    assert body["federation"] == {"limit": 10}
-    assert [(each["q"], each["federationOptions"]["weight"]) for each in body["queries"]] == [
-        ("-teal red boots", 1.0),
-        ("-teal red boots", 1.5),
-        ("-teal red boots under 1234567.89 not nike or teal in stock", 0.5),
-        ("-teal red boots under 1234567.89 not nike or teal in stock", 0.75),
-    ]
-    limits = ["price >= 10 AND price <= 1234567.89", "stock >= 1", 'shipping IN ["free"]', 'brand NOT IN ["nike"]']
-    assert body["queries"][0]["filter"] == limits
-    assert body["queries"][1]["filter"] == [*limits, 'color_family IN ["Red"]']
-    assert body["queries"][0]["matchingStrategy"] == "frequency"
-
-    facets = {"type": ["hiking boots"], "color": ["crimson"]}
-    body = one("meilisearch", PLAN.model_copy(update={"sort": "price_asc", "facets": facets, "exclude": {}}))
-    assert "federation" not in body
-    of_name, all_of_it = body["queries"]
-    assert (of_name["q"], of_name["matchingStrategy"], of_name["attributesToSearchOn"]) == ("boots", "all", ["title"])
-    assert all(each["sort"] == ["price:asc"] and each["limit"] == 10 for each in body["queries"])
-    assert all_of_it["q"].startswith("red boots under")
-
-
-def test_meilisearch_lists_the_kind_first_where_a_field_sorts() -> None:
-    facets = {"type": {"field": "kind", "values": {"Boots": []}}, "color": {"field": "color"}}
-    mapping = CatalogueMapping.model_validate({**MAPPING.model_dump(), "facets": facets})
-    plan = PLAN.model_copy(update={"sort": "price_asc", "facets": {"type": ["boots"], "color": ["red"]}, "exclude": {}})
-    (body,) = translate(plan, mapping, "meilisearch", "red boots cheapest").requests
-
-    narrow, of_kind, of_name, _ = body["queries"]
-    assert narrow["filter"][-2:] == ['kind IN ["Boots"]', 'color IN ["red"]']
-    assert of_kind["filter"][-1] == 'kind IN ["Boots"]'
-    assert "filter" in of_name
-
-
-def test_algolia() -> None:
-    assert one("algolia") == {
-        "indexName": "products",
-        "query": "red boots under 1234567.89 not nike or in stock -teal",
-        "optionalWords": ["red boots under 1234567.89 not nike or in stock"],
-        "hitsPerPage": 10,
-        "advancedSyntax": True,
-        "advancedSyntaxFeatures": ["excludeWords"],
-        "numericFilters": ["price>=10", "price<=1234567.89", "stock>=1"],
-        "facetFilters": [["shipping:free"], "brand:-nike"],
-        "optionalFilters": [["color_family:Red<score=5>"]],
-    }
-    body = one("algolia", PLAN.model_copy(update={"sort": "price_asc"}))
-    assert (body["indexName"], body["relevancyStrictness"]) == ("products_price_asc", 60)
+        translate(PLAN, MAPPING, "lunr")  # type: ignore[arg-type]
 
 
 def test_algolia_takes_no_more_than_its_longest_query() -> None:
-    question = "wort " * 100 + "größe " * 100
-    body = one(
-        "algolia",
-        PLAN.model_copy(update={"queries": ["boots " * 200]}),
-        " ".join(f"{w}{i}" for i, w in enumerate(question.split())),
-    )
+    words = [f"{word}{at}" for at, word in enumerate(["wort"] * 100 + ["größe"] * 100)]
+    body = one("algolia", PLAN.model_copy(update={"queries": ["boots " * 200]}), " ".join(words))
 
     assert len(body["query"].encode()) <= 512
     assert body["query"].endswith("-teal")
-
-
-def test_vespa() -> None:
-    assert one("vespa") == {
-        "yql": 'select * from products where rank((({grammar:"weakAnd",targetHits:100}userInput(@text0)) or '
-        '({grammar:"weakAnd",targetHits:100}userInput(@text1))) and price >= 10 and price <= 1234567.89 and '
-        'stock >= 1 and shipping contains "free" and !(brand contains "nike") and !(title contains "teal"), '
-        'color_family contains ({weight:150}"Red"))',
-        "hits": 10,
-        "text0": "red boots",
-        "text1": "red boots under 1234567.89 not nike or teal in stock",
-    }
-    body = one("vespa", PLAN.model_copy(update={"sort": "price_asc", "exclude": {"feature": ["ankle strap"]}}))
-    assert body["yql"].endswith('!(title contains phrase("ankle", "strap")) order by price asc')
-    assert '{grammar:"all"}userInput(@text0)' in body["yql"]
 
 
 def test_a_sort_without_what_the_engine_needs_is_told() -> None:
@@ -330,6 +157,7 @@ def test_vespa_s_query_cannot_be_broken_out_of(said: str) -> None:
 
 
 @given(st.text(max_size=60))
+@example('red\\" or true')
 def test_catalogue_values_are_escaped_too(value: str) -> None:
     """A mapping is trusted, but its values may hold quotes and signs of any kind."""
     facets = {"brand": {"field": "brand", "values": {value: ["it"]}}}
@@ -347,14 +175,164 @@ def test_catalogue_values_are_escaped_too(value: str) -> None:
     assert re.fullmatch(r"brand NOT IN \[v\]", re.sub(r'"(?:[^"\\]|\\.)*"', "v", query["filter"][0]))
 
 
-def test_a_catalogue_s_backslash_ends_no_literal_of_vespa() -> None:
-    mapping = CatalogueMapping.model_validate(
-        {
-            "index": "products",
-            "text": {"title": 1},
-            "facets": {"color": {"field": "color", "values": {'red\\" or true': ["crimson"]}}},
-        }
+# Below: the engines' own Python libraries, whose builders and types follow the engines' published APIs. No engine runs.
+EVERYTHING: dict[str, Any] = {
+    "queries": ["red boots", "boots"],
+    "facets": {"color": ["red", "navy"], "brand": ["keen"], "type": ["boots"]},
+    "vertical": "apparel-accessories",
+    "exclude": {"brand": ["nike"], "color": ["teal", "dark teal"]},
+    "price": {"min": 10, "max": 80.5, "currency": "USD"},
+    "rating": {"min": 4},
+    "offers": ["in_stock", "on_sale", "free_shipping"],
+}
+PARTS = {**EVERYTHING, "parts": [{"queries": ["tent"], "price": {"max": 99}}, {"queries": ["lamp"]}]}
+PLANS = [{"queries": ["x"]}, EVERYTHING, {**EVERYTHING, "sort": "price_asc"}, PARTS]
+PLANS += [
+    {**EVERYTHING, "queries": [said], "facets": {"brand": [said]}, "exclude": {"brand": [said]}} for said in HOSTILE
+]
+plans = pytest.mark.parametrize("plan", PLANS)
+libraries = pytest.mark.filterwarnings("ignore")  # their own
+REASON = "the engine's library is not installed: pip install -r requirements-dev.txt"
+
+
+def bodies(plan: dict[str, Any], engine: Any) -> list[Any]:
+    return list(translate(Plan.model_validate(plan), MAPPING, engine, "red boots x").requests)
+
+
+@libraries
+@plans
+@pytest.mark.parametrize(
+    ("engine", "library"), [("opensearch", "opensearchpy"), ("elasticsearch", "elasticsearch.dsl")]
+)
+def test_the_builders_read_a_body_and_write_it_again(plan: dict[str, Any], engine: str, library: str) -> None:
+    builder = pytest.importorskip(library, reason=REASON)
+    for body in bodies(plan, engine):
+        assert builder.Search.from_dict(body).to_dict() == body
+
+
+def clauses(query: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every clause of a query by its name."""
+    ((name, body),) = query.items()
+    yield name, body
+    inner = [body["query"]] if name == "function_score" else []
+    inner += [each["filter"] for each in body["functions"]] if name == "function_score" else []
+    inner += [body["filter"]] if name == "constant_score" else []
+    inner += (
+        [each for kind in ("must", "filter", "should", "must_not") for each in body.get(kind, [])]
+        if name == "bool"
+        else []
     )
-    plan = Plan.model_validate({"queries": ["boots"], "exclude": {"color": ["crimson"]}})
-    (request,) = translate(plan, mapping, "vespa", "boots").requests
-    assert r'contains "red\\\" or true"' in request["yql"]
+    for each in inner:
+        yield from clauses(each)
+
+
+@libraries
+@plans
+def test_elasticsearch_knows_every_parameter(plan: dict[str, Any]) -> None:
+    dsl = pytest.importorskip("elasticsearch.dsl", reason=REASON)
+    types = pytest.importorskip("elasticsearch.dsl.types", reason=REASON)
+    for body in bodies(plan, "elasticsearch"):
+        for name, parameters in clauses(body["query"]):
+            known = set(inspect.signature(dsl.query.Query.get_dsl_class(name)).parameters)
+            if name in ("term", "range", "terms"):  # of one field each, with parameters of their own
+                ((_, inner),) = parameters.items()
+                own = {"term": set(inspect.signature(types.TermQuery).parameters), "range": set(dsl.Range.OPS)}
+                known = own.get(name, known)
+                parameters = inner if isinstance(inner, dict) else {}
+            assert set(parameters) <= known, name
+
+
+@libraries
+@plans
+def test_typesense_knows_every_parameter(plan: dict[str, Any]) -> None:
+    types = pytest.importorskip("typesense.types.multi_search", reason=REASON)
+    known = get_type_hints(types.MultiSearchParameters)
+    for body in bodies(plan, "typesense"):
+        assert TypeAdapter(get_type_hints(types.MultiSearchRequestSchema)["union"]).validate_python(body["union"])
+        assert set(body) <= set(get_type_hints(types.MultiSearchRequestSchema))
+        for search in body["searches"]:
+            for name, value in search.items():
+                TypeAdapter(known[name]).validate_python(value, strict=True)
+
+
+@libraries
+@plans
+def test_algolia_knows_every_parameter(plan: dict[str, Any]) -> None:
+    models = pytest.importorskip("algoliasearch.search.models", reason=REASON)
+    known = {field.alias or name for name, field in models.SearchForHits.model_fields.items()}
+    for body in bodies(plan, "algolia"):
+        read = json.loads(models.SearchForHits.from_dict(copy.deepcopy(body)).to_json())
+        assert {name: value for name, value in read.items() if value is not None} == body
+        assert set(body) <= known
+
+
+@libraries
+@plans
+def test_meilisearch_knows_every_parameter(plan: dict[str, Any]) -> None:
+    models = pytest.importorskip("meilisearch_python_sdk.models.search", reason=REASON)
+    for body in bodies(plan, "meilisearch"):
+        assert set(body) <= {"federation", "queries"}
+        for query in body["queries"]:
+            read = models.SearchParams.model_validate(query).model_dump(by_alias=True, exclude_none=True)
+            assert {name: value for name, value in read.items() if name in query} == query
+        if "federation" in body:
+            read = models.Federation.model_validate(body["federation"]).model_dump(by_alias=True, exclude_none=True)
+            assert {name: value for name, value in read.items() if name in body["federation"]} == body["federation"]
+
+
+# The parameters of Solr's parsers, as its reference guide ("Query DSL", "Other Parsers", "DisMax") names them.
+SOLR_PARSERS = {
+    "bool": {"must", "must_not", "should", "filter"},
+    "boost": {"b", "query"},
+    "dismax": {"qf", "mm", "tie", "query"},
+    "field": {"f", "query"},
+    "lucene": {"query"},
+}
+
+
+def solr_clauses(query: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    ((parser, given),) = query.items()
+    yield parser, given
+    lists = [each for name in SOLR_PARSERS["bool"] for each in given.get(name, [])] if parser == "bool" else []
+    for each in [*lists, *([given["query"]] if parser == "boost" else [])]:
+        yield from solr_clauses(each)
+
+
+@libraries
+@plans
+def test_solr_s_parsers_take_every_parameter_and_lucene_s_syntax_is_a_range(plan: dict[str, Any]) -> None:
+    parse = pytest.importorskip("luqum.parser", reason=REASON).parser.parse
+    tree = pytest.importorskip("luqum.tree", reason=REASON)
+    for body in bodies(plan, "solr"):
+        assert set(body) <= {"query", "limit", "sort", "queries"}
+        for query in (body["query"], *body.get("queries", {}).values()):
+            for parser, asked in solr_clauses(query):
+                assert set(asked) <= SOLR_PARSERS[parser]
+                if parser == "lucene":
+                    read = parse(asked["query"])
+                    assert isinstance(read, tree.SearchField)
+                    assert isinstance(read.expr, tree.Range)
+                if parser == "dismax":  # words alone: what the parser would take for an operator or a phrase is none
+                    assert not re.search(r'(^|\s)[+-]|"', asked["query"])
+
+
+@libraries
+def test_vespa_s_builder_writes_the_same_query() -> None:
+    qb = pytest.importorskip("vespa.querybuilder", reason=REASON)
+    grammar = {"grammar": "weakAnd", "targetHits": 100}
+    texts = [qb.userInput(f"@text{at}", grammar) for at in range(2)]
+    price, stars, brand, title = (qb.QueryField(name) for name in ("price", "stars", "brand", "title"))
+    unwanted = [~brand.contains("nike"), ~title.contains(qb.phrase("dark", "teal"))]
+    where = qb.all(qb.any(*texts), price >= 10, price <= 80.5, stars >= 4, *unwanted)
+    lifted = qb.rank(where, qb.QueryField("color_family").contains("Red", {"weight": 150}))
+    plan = {
+        "queries": ["red boots"],
+        "facets": {"color": ["red"]},
+        "exclude": {"brand": ["nike"], "color": ["dark teal"]},
+        "price": {"min": 10, "max": 80.5},
+        "rating": {"min": 4},
+    }
+    (request,) = bodies(plan, "vespa")
+
+    ours, theirs = request["yql"], str(qb.select("*").from_("products").where(lifted))
+    assert ours.replace(" ", "") == theirs.replace(" ", "")

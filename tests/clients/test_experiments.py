@@ -8,40 +8,25 @@ from typing import Any
 
 import httpx
 import pytest
-from peakplan_client import Client, EventSender, Trial, UnauthorizedError, assigned, interleave
+from peakplan_client import Client, EventSender, Trial, assigned, interleave
 from peakplan_client.experiments import __doc__ as algorithm
 from peakplan_client.experiments import bucket
 
 from rehearsal.tools import client_types
-from tests.clients import experiment_vectors
+from tests.clients import vectors
 from tests.clients.scripted import BODY, FIRST, OK, Clock, Fake, problem
 from tests.processes import PATIENCE
 
-VECTORS = experiment_vectors.FILE
 NODE = shutil.which("node", path=client_types.PATH)
 
 
 def test_the_vectors_that_the_typescript_tests_read_are_what_python_finds() -> None:
-    assert VECTORS.read_text(encoding="utf-8") == experiment_vectors.text(), "every running experiment is dealt anew"
-    cases = json.loads(VECTORS.read_text(encoding="utf-8"))
+    written = vectors.EXPERIMENTS.read_text(encoding="utf-8")
+    assert written == vectors.experiments(), "every running experiment is dealt anew"
+    cases = json.loads(written)
     assert {case["arm"] for case in cases} == {"control", "2", "1", "newer", "all"}
     assert {case["credit"] for case in cases} == {-1, 0, 1}
     assert {case["header"] for case in cases} == {True, False}
-
-
-def test_a_shopper_whom_no_header_can_name_gets_a_plan_of_the_usual_hosts() -> None:
-    asked: list[tuple[str, str | None]] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append((request.url.host, request.headers.get("x-experiment-unit")))
-        return httpx.Response(401)
-
-    trial = Trial("autumn", {"newer": 1}, {"newer": ["http://newer"]})
-    with Client("http://usual", trial=trial, transport=httpx.MockTransport(answer)) as client:
-        for shopper in ("browser-1", "", "ü👟", "two words", "x" * 101, "x\n"):
-            with pytest.raises(UnauthorizedError):
-                client.plan("red boots", shopper=shopper)
-    assert asked == [("newer", "browser-1"), *[("usual", None)] * 5]
 
 
 @pytest.mark.skipif(NODE is None, reason="Node is not installed: apt-get install nodejs")
@@ -114,14 +99,11 @@ def test_an_arm_has_its_share_of_the_buckets_to_the_last_one(arms: Mapping[str, 
 
 
 @pytest.mark.parametrize("arms", [{}, {"a": 0, "b": 0}, {"a": 2, "b": -1}])
-def test_shares_that_are_none_are_refused(arms: Mapping[str, int]) -> None:
+def test_shares_that_are_none_and_hosts_of_an_arm_without_one_are_refused(arms: Mapping[str, int]) -> None:
     with pytest.raises(ValueError, match="shares of 0 and more"):
         assigned("autumn", arms, "s0")
     with pytest.raises(ValueError, match="shares of 0 and more"):
         Trial("autumn", arms, {})
-
-
-def test_hosts_of_an_arm_that_has_no_share_are_refused() -> None:
     with pytest.raises(ValueError, match="no share is given for other, third"):
         Trial("autumn", HALVES, {"third": ["http://x"], "ours": ["http://y"], "other": ["http://z"]})
 
@@ -134,11 +116,12 @@ def ask(fake: Fake, *shoppers: str | None, **options: Any) -> list[str]:
     return fake.hosts
 
 
-def test_a_shopper_is_asked_for_at_the_hosts_of_their_arm() -> None:
+def test_a_shopper_is_asked_for_at_the_hosts_of_their_arm_where_a_header_can_name_them() -> None:
     fake = Fake(first=[OK], own=[OK], spare=[OK])
-    assert ask(fake, "s1412", "s4019", None, "") == ["first", "own", "first", "first"]
+    nameless = (None, "", "ü👟", "two words", "x" * 101, "x\n")
+    assert ask(fake, "s1412", "s4019", *nameless) == ["first", "own", *["first"] * 6]
     units = [request.headers.get("x-experiment-unit") for request in fake.asked]
-    assert units == ["s1412", "s4019", None, None]
+    assert units == ["s1412", "s4019", *[None] * 6]
 
 
 def test_where_these_fail_others_are_asked_and_the_other_arm_s_last(clock: Clock) -> None:

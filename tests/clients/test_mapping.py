@@ -1,33 +1,16 @@
 """A catalogue's mapping, operators in a question, and what a shopper refuses as a filter."""
 
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from peakplan_client import CatalogueMapping, MappingError, Plan, translate
 from peakplan_client.mapping import FacetMapping, normal, words
-from peakplan_client.search import Filter, NoneOf, NotInText
-from peakplan_client.searching import searches
-from peakplan_client.shop import MAPPING
 
-from rehearsal.bench.machine import operations
-
-EXAMPLE = Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml"
-SMALLEST = "index: products\ntext: {title: 1}\n"
-
-
-def load(tmp_path: Path, text: str) -> CatalogueMapping:
-    path = tmp_path / "shop.yaml"
-    path.write_text(text, encoding="utf-8")
-    return CatalogueMapping.load(path)
-
-
-@pytest.mark.parametrize("path", [EXAMPLE, MAPPING])
-def test_the_mappings_that_we_ship_are_right(path: Path) -> None:
-    assert CatalogueMapping.load(path).index == "products"
+SMALLEST = b"index: products\ntext: {title: 1}\n"
 
 
 @pytest.mark.parametrize(
@@ -52,21 +35,24 @@ def test_the_mappings_that_we_ship_are_right(path: Path) -> None:
     ],
 )
 def test_a_bad_mapping_is_refused_with_file_key_and_what_to_do(tmp_path: Path, more: str, told: str) -> None:
+    refused(tmp_path, SMALLEST + more.encode(), told)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"", ""), (b"[]", ""), (b"just words", ""), (b"index: products", ""),
+     (b"\xff\xfe\x00", "cannot be read"), (None, "cannot be read")],
+)  # fmt: skip
+def test_what_is_no_mapping_is_refused(tmp_path: Path, content: bytes | None, told: str) -> None:
+    refused(tmp_path, content, told)
+
+
+def refused(folder: Path, content: bytes | None, told: str) -> None:
+    path = folder / "shop.yaml"
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(MappingError, match=rf"(?s)shop\.yaml.*{told}"):
-        load(tmp_path, f"{SMALLEST}{more}\n")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "just words", "index: products"])
-def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(MappingError, match=r"shop\.yaml"):
-        load(tmp_path, text)
-
-
-def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
-    for name in ("missing.yaml", "bytes.yaml"):
-        with pytest.raises(MappingError, match=f"{name} cannot be read"):
-            CatalogueMapping.load(tmp_path / name)
+        CatalogueMapping.load(path)
 
 
 COLORS = FacetMapping(field="color", values={"Navy Blue": ["midnight"], "Red": ["crimson", "dark-red"], "Gray": []})
@@ -76,38 +62,29 @@ TYPES = FacetMapping(
 
 
 @pytest.mark.parametrize(
-    ("said", "values"),
+    ("facet", "said", "exact", "within"),
     [
-        ("navy blue", ["Navy Blue"]),
-        ("NAVY-blue", ["Navy Blue"]),
-        ("crimson", ["Red"]),
-        ("Dark Red", ["Red"]),
-        ("teal", []),
+        (COLORS, "navy blue", ["Navy Blue"], ["Navy Blue"]),
+        (COLORS, "NAVY-blue", ["Navy Blue"], ["Navy Blue"]),
+        (COLORS, "crimson", ["Red"], ["Red"]),
+        (COLORS, "Dark Red", ["Red"], ["Red"]),
+        (COLORS, "teal", [], []),
+        (TYPES, "boots", ["boot"], ["boot"]),
+        (TYPES, "leather hiking boots", [], ["boot"]),
+        (TYPES, "women's glasses", [], ["glasses"]),
+        (TYPES, "canvas tote bags", [], ["bag", "tote"]),  # one name may mean two values
+        (TYPES, "glasses for boots", [], ["boot"]),  # the last word is what the product is
+        (TYPES, "reboot", [], []),
+        (TYPES, "boot jacks", [], []),  # a boot does not make it one
+        (FacetMapping(field="brand"), "  Nike! ", ["nike"], ["nike"]),  # without values a field holds what is said
+        (FacetMapping(), "nike", [], []),
     ],
 )
-def test_values_are_found_by_their_names_and_synonyms(said: str, values: list[str]) -> None:
-    assert COLORS.exact(said) == values
-
-
-@pytest.mark.parametrize(
-    ("said", "values"),
-    [
-        ("boots", ["boot"]),
-        ("leather hiking boots", ["boot"]),
-        ("women's glasses", ["glasses"]),
-        ("canvas tote bags", ["bag", "tote"]),  # one name may mean two values
-        ("glasses for boots", ["boot"]),  # the last word is what the product is
-        ("reboot", []),
-        ("boot jacks", []),  # a boot does not make it one
-    ],
-)
-def test_a_longer_name_is_known_by_the_value_within(said: str, values: list[str]) -> None:
-    assert TYPES.within(said) == values
-
-
-def test_without_values_a_field_holds_what_is_said() -> None:
-    assert FacetMapping(field="brand").exact("  Nike! ") == ["nike"]
-    assert FacetMapping().exact("nike") == []
+def test_values_are_found_by_their_names_and_synonyms_and_within_longer_names(
+    facet: FacetMapping, said: str, exact: list[str], within: list[str]
+) -> None:
+    assert facet.exact(said) == exact
+    assert facet.within(said) == within
 
 
 @pytest.mark.parametrize(
@@ -136,40 +113,37 @@ def test_words_hold_no_query_syntax(text: str) -> None:
         assert word == word.lower() or word.casefold() == word
 
 
-@pytest.mark.parametrize("word", ["hiking", "a", "3.5-in", "flower"])
-def test_the_words_of_a_value_cost_their_number(word: str) -> None:
-    """1,700 words once took nine seconds."""
-    types = CatalogueMapping.load(MAPPING).facets["type"]
-    types.within("warm up")
-    few, many = (operations(lambda n=n: types.within(" ".join([word] * n))) for n in (500, 1000))  # type: ignore[misc]
-    assert few < many < 2.1 * few
-    assert many < 1_000_000
-
-
 SHOES = CatalogueMapping.model_validate(
-    {
-        "index": "shop",
-        "text": {"Product Name": 3, "Body (HTML)": 1},
-        "exclude_text": ["Product Name"],
-        "facets": {"brand": {"field": "g:brand", "values": {"Nike": [], "Puma": []}}},
-        "price": {"field": "Price 10%", "currency": "USD", "currency_field": "price currency"},
-    }
+    yaml.safe_load("""
+index: shop
+text: {Product Name: 3, Body (HTML): 1}
+exclude_text: [Product Name]
+facets: {brand: {field: "g:brand", values: {Nike: [], Puma: []}}}
+price: {field: Price 10%, currency: USD, currency_field: price currency}
+""")
 )
 PLAN = Plan.model_validate({"facets": {"brand": ["nike"]}, "queries": ["running shoes nike"]})
 
 
-@pytest.mark.parametrize("question", ["running shoes -nike", "running shoes !nike", "running shoes NOT nike"])
-def test_what_an_operator_refuses_is_excluded_and_not_wanted(question: str) -> None:
+@pytest.mark.parametrize(
+    ("question", "is_refused"),
+    [
+        ("running shoes -nike", True),
+        ("running shoes !nike", True),
+        ("running shoes NOT nike", True),
+        ("t-shirt", False),
+        ("shirt - nike", False),
+        ("under -5 degrees", False),
+        ('a 24" wide 30" tall nike', False),
+    ],
+)
+def test_what_an_operator_refuses_is_excluded_and_not_wanted(question: str, is_refused: bool) -> None:
     (found,) = translate(PLAN, SHOES, "opensearch", question).requests
-    query = found["query"]["bool"]
-    assert "nike" not in str(query["must"]).lower()
-    assert [each for each in query["must_not"] if "g:brand" in str(each)]
-
-
-@pytest.mark.parametrize("question", ["t-shirt", "shirt - nike", "under -5 degrees", 'a 24" wide 30" tall nike'])
-def test_a_dash_inside_or_alone_refuses_nothing(question: str) -> None:
-    (found,) = translate(PLAN, SHOES, "opensearch", question).requests
-    assert "must_not" not in str(found)
+    assert ("must_not" in str(found)) == is_refused
+    if is_refused:
+        query = found["query"]["bool"]
+        assert "nike" not in str(query["must"]).lower()
+        assert [each for each in query["must_not"] if "g:brand" in str(each)]
 
 
 def test_a_quoted_phrase_lifts_what_has_it() -> None:
@@ -202,55 +176,3 @@ def test_a_field_of_any_name_is_quoted(engine: str, named: str) -> None:
 def test_a_field_that_an_engine_cannot_name_is_refused_with_what_to_do(engine: str) -> None:
     with pytest.raises(MappingError, match="index it under a name of letters"):
         translate(PLAN, SHOES, engine, "shoes")  # type: ignore[arg-type]
-
-
-def filters(mapping: CatalogueMapping, exclude: Mapping[str, Sequence[str]]) -> tuple[Filter, ...]:
-    (search,) = searches(Plan.model_validate({"queries": ["anything"], "exclude": exclude}), mapping, "").searches
-    return search.filters
-
-
-def test_a_refused_value_is_looked_up_in_every_facet() -> None:
-    wines = CatalogueMapping.model_validate(
-        {
-            "index": "wines",
-            "text": {"name": 1},
-            "exclude_text": ["name"],
-            "facets": {"brand": {"field": "maker"}, "type": {"field": "grape", "values": {"Merlot": ["merlots"]}}},
-        }
-    )
-    assert filters(wines, {"feature": ["merlot", "oak"], "brand": ["Muga"]}) == (
-        NoneOf("grape", ("Merlot",)),
-        NotInText(("name",), "merlot"),
-        NotInText(("name",), "oak"),
-        NoneOf("maker", ("muga",)),
-    )
-
-
-@pytest.mark.parametrize(
-    ("exclude", "refused"),
-    [
-        ({"type": ["balls"]}, (NotInText(("name",), "balls"),)),  # of which the shop has some among pet toys
-        ({"type": ["pet toys"]}, (NoneOf("kind", ("pet toys",)),)),
-        (
-            {"material": ["glass"]},  # of which crystal is one
-            (NoneOf("kind", ("glasses",)), NotInText(("name",), "glass"), NotInText(("name",), "crystal")),
-        ),
-        ({"color": ["scarlet"]}, (NoneOf("color", ("red",)),)),
-    ],
-)
-def test_what_a_shopper_refuses_is_no_more_and_no_less_than_that(
-    exclude: dict[str, list[str]], refused: tuple[Filter, ...]
-) -> None:
-    kinds = {"pet toys": ["ball", "chew bone"], "glasses": ["sunglasses"]}
-    shop = CatalogueMapping.model_validate(
-        {
-            "index": "p",
-            "text": {"name": 1},
-            "exclude_text": ["name"],
-            "facets": {
-                "type": {"field": "kind", "values": kinds},
-                "color": {"field": "color", "values": {"red": ["scarlet"]}},
-            },
-        }
-    )
-    assert filters(shop, exclude) == refused

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from peakplan_client import CatalogueMapping, MappingError, Plan, translate
@@ -15,21 +16,17 @@ from tests.clients.test_engines import HOSTILE
 from tests.postgresql_server import postgresql
 
 MAPPING = CatalogueMapping.model_validate(
-    {
-        "index": "products",
-        "text": {"title": 3, "description": 1},
-        "exclude_text": ["title", "description"],
-        "facets": {
-            "brand": {"field": "brand"},
-            "color": {"field": "color", "values": {"Red": ["crimson"]}},
-            "type": {},
-        },
-        "vertical": {"field": "department", "values": {"apparel-accessories": ["Shoes"]}},
-        "price": {"field": "price", "currency": "USD"},
-        "rating": {"field": "stars"},
-        "offers": {"in_stock": {"field": "stock", "min": 1}, "on_sale": {"field": "sale", "values": [True]}},
-        "sort": {"price_asc": {"field": "price", "order": "asc"}, "price_desc": {"field": "price"}},
-    }
+    yaml.safe_load("""
+index: products
+text: {title: 3, description: 1}
+exclude_text: [title, description]
+facets: {brand: {field: brand}, color: {field: color, values: {Red: [crimson]}}, type: {}}
+vertical: {field: department, values: {apparel-accessories: [Shoes]}}
+price: {field: price, currency: USD}
+rating: {field: stars}
+offers: {in_stock: {field: stock, min: 1}, on_sale: {field: sale, values: [true]}}
+sort: {price_asc: {field: price, order: asc}, price_desc: {field: price}}
+""")
 )
 COLUMNS = (
     "title text, description text, brand text, color text, department text, price numeric, stars real, "
@@ -179,15 +176,6 @@ def test_a_nested_field_is_refused(table: Table) -> None:
         translate(Plan.model_validate({"queries": ["x"], "price": {"max": 1}}), mapping, table.engine, "x")
 
 
-def test_a_sort_orders_what_matches_well_first_in_sqlite() -> None:
-    with contextlib.closing(in_sqlite()) as connection:
-        table = Table("sqlite", connection)
-        found = table.titles("blue boots", sort="price_asc")
-        assert found[:2] == ["blue boots", "boot tray"]  # the tray is the cheapest of all that has one of the words
-        assert set(found) == set(table.titles("blue boots"))
-        assert table.titles("boots", sort="price_desc", exclude={"type": ["tray"]})[0] == "red boots"
-
-
 plans = st.fixed_dictionaries(
     {
         "queries": st.lists(st.text(max_size=30), min_size=1, max_size=3),
@@ -244,18 +232,3 @@ def test_a_search_uses_the_index_and_takes_thousands_of_words(postgresql_table: 
         steps = connection.execute(f"EXPLAIN {request.sql}", request.parameters).fetchall()
     assert any("Bitmap Index Scan" in step for (step,) in steps), steps
     assert "red boots" in postgresql_table.titles(" ".join(f"w{number}" for number in range(3000)) + " boots")
-
-
-def test_a_schema_is_no_nested_field() -> None:
-    mapping = CatalogueMapping.model_validate({"index": "a.p", "text": {"t": 1}})
-    (request,) = translate(Plan(queries=["x"]), mapping, "postgresql", "x").requests
-    assert 'FROM "a"."p" AS item' in request.sql
-
-
-def test_the_fifth_text_and_those_after_it_share_the_last_weight() -> None:
-    text = dict(zip("abcdef", range(6, 0, -1), strict=True))
-    mapping = CatalogueMapping.model_validate({"index": "p", "text": text, "exclude_text": ["b", "e", "f"]})
-    (request,) = translate(Plan(queries=["x"], exclude={"brand": ["y"]}), mapping, "postgresql", "x").requests
-
-    assert "ts_rank('{0.5000,0.6667,0.8333,1.0000}'" in request.sql
-    assert "ts_filter(item.\"search\", '{b,d}')" in request.sql

@@ -22,7 +22,7 @@ import pytest
 from peakplan_client import CatalogueMapping, Client
 
 from rehearsal.tools import client_types
-from tests.clients import experiment_vectors, translations
+from tests.clients import vectors
 from tests.faults.under_load import fake_server
 from tests.processes import eventually
 from tests.server_process import serving
@@ -163,7 +163,7 @@ def test_it_works_in_node_with_a_real_service(installed: Path, planner_url: str,
     names = ["client.test.mjs", "events.test.mjs", "experiments.test.mjs"]
     for name in names:
         shutil.copy(HERE / name, installed)
-    shutil.copy(experiment_vectors.FILE, installed)
+    shutil.copy(vectors.EXPERIMENTS, installed)
     experiment = {"PEAKPLAN_EXPERIMENT_NAME": "autumn", "PEAKPLAN_EXPERIMENT_ARMS": "control=50,2=30,rules=20"}
     with fake_server(PEAKPLAN_OUTCOMES_DIR=tmp_path, FAKE_SECONDS=0, **experiment) as keeping:
         said = run(installed, "node", "--test", *names, PEAKPLAN_URL=planner_url, PEAKPLAN_KEEPS_EVENTS=keeping.url)
@@ -175,50 +175,83 @@ def test_it_works_in_node_with_a_real_service(installed: Path, planner_url: str,
     assert "skipped 0" in said
 
 
+TRANSLATE = """
+import { readFile } from "node:fs/promises";
+import { translate } from "@peakplan/client";
+const cases = JSON.parse(await readFile("cases.json", "utf8"));
+const found = cases.map((one) => translate(one.plan, one.mapping, one.engine, one.question, { limit: one.limit }));
+process.stdout.write(JSON.stringify(found));
+"""
+
+
 @pytest.mark.slow
 def test_it_translates_plans_as_python_does(installed: Path) -> None:
-    shutil.copy(HERE / "translate.mjs", installed)
-    cases = list(translations.cases(1000))
+    named = [case for case in vectors.named() if case["engine"] in vectors.ENGINES and case["mapping"]]
+    cases = [*({**case, "limit": 10} for case in named), *vectors.drawn(1000)]
+    (installed / "translate.mjs").write_text(TRANSLATE, encoding="utf-8")
     (installed / "cases.json").write_text(json.dumps(cases), encoding="utf-8")
-    translated = json.loads(run(installed, "node", "translate.mjs", "cases.json"))
+    translated = json.loads(run(installed, "node", "translate.mjs"))
     assert len(translated) == len(cases)
     for case, found in zip(cases, translated, strict=True):
-        assert found == json.loads(json.dumps(translations.in_python(case))), json.dumps(case)
+        assert found == json.loads(json.dumps(vectors.in_python(case))), json.dumps(case)
     assert sum(len(found["requests"]) for found in translated) > len(cases)
     assert any(found["notes"] for found in translated)
 
 
 @pytest.mark.slow
-def test_its_types_say_what_may_be_left_out(installed: Path, package: Path) -> None:
+def test_its_types_say_what_may_be_left_out_and_the_examples_of_the_documents_compile(
+    installed: Path, package: Path
+) -> None:
     shutil.copy(HERE / "types.ts", installed)
-    options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"]
-    said = run(installed, "node", package / "node_modules/typescript/bin/tsc", *options, "types.ts")
-    assert said == "", "the compiler has nothing to say of them"
-
-
-@pytest.mark.slow
-def test_the_examples_of_the_documents_compile(installed: Path, package: Path) -> None:
     examples = [block for block in blocks() if block.language == "ts"]
     assert len(examples) >= 3
     for number, example in enumerate(examples):
         (installed / f"example{number}.ts").write_text(example.text, encoding="utf-8")
     options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"]
-    names = [f"example{number}.ts" for number in range(len(examples))]
-    run(installed, "node", package / "node_modules/typescript/bin/tsc", *options, *names)
+    names = ["types.ts", *(f"example{number}.ts" for number in range(len(examples)))]
+    said = run(installed, "node", package / "node_modules/typescript/bin/tsc", *options, *names)
+    assert said == "", "the compiler has nothing to say of them"
 
 
 @contextmanager
-def pages(folder: Path) -> Iterator[str]:
-    """Serve a folder on a port of its own: another origin than the service's."""
+def pages(folder: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Serve a folder on a port of its own, which takes events of any page, too; yield the origin and what came."""
+    (folder / "index.html").write_text("<!doctype html><title>a shop</title>", encoding="utf-8")
+    came: list[dict[str, Any]] = []
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
+    class Shop(http.server.SimpleHTTPRequestHandler):
+        def do_OPTIONS(self) -> None:
+            self.send_response(204)
+            self.send_header("access-control-allow-headers", "content-type")
+            self.end_headers()
+
+        def do_POST(self) -> None:
+            came.extend(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(202)
+            self.end_headers()
+            self.wfile.write(b'{"refused": []}')
+
+        def end_headers(self) -> None:
+            self.send_header("access-control-allow-origin", "*")
+            super().end_headers()
+
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Shop, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{server.server_port}", came
         server.shutdown()
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    from tests.api.page_visit import CHROMIUM, running_chromium
+
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install -y --no-install-recommends chromium")
+    with running_chromium() as browser:
+        yield browser
 
 
 _IN_THE_PAGE = """async (url) => {
@@ -239,13 +272,8 @@ _IN_THE_PAGE = """async (url) => {
 
 
 @pytest.mark.slow
-def test_it_works_in_a_page_of_another_origin(installed: Path, shipped_model: Path) -> None:
-    from tests.api.page_visit import CHROMIUM, running_chromium
-
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed: apt-get install -y --no-install-recommends chromium")
-    (installed / "index.html").write_text("<!doctype html><title>a shop</title>", encoding="utf-8")
-    with pages(installed) as origin, running_chromium() as browser:
+def test_it_works_in_a_page_of_another_origin(installed: Path, shipped_model: Path, browser: Any) -> None:
+    with pages(installed) as (origin, _):
         settings = {"PEAKPLAN_MODEL_DIR": shipped_model, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_CORS_ORIGINS": origin}
         with serving(**settings) as server:
             page = browser.new_page()
@@ -253,43 +281,9 @@ def test_it_works_in_a_page_of_another_origin(installed: Path, shipped_model: Pa
             seen = page.evaluate(_IN_THE_PAGE, server.url)
             page.close()
     assert seen == {
-        "max": 80,
-        "planned": [True, False],
-        "name": "InvalidRequestError",
-        "detail": "query must hold at least one visible character.",
-        "first": "plan",
-        "events": ["plan", "options", "done"],
-    }
-
-
-@contextmanager
-def taking_events(origin: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Take events from pages of this origin on a port of its own; yield the address and what came."""
-    came: list[dict[str, Any]] = []
-
-    class Taker(http.server.BaseHTTPRequestHandler):
-        def do_OPTIONS(self) -> None:
-            self.answer(204, b"")
-
-        def do_POST(self) -> None:
-            came.extend(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.answer(202, b'{"refused": []}')
-
-        def answer(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("access-control-allow-origin", origin)
-            self.send_header("access-control-allow-headers", "content-type")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taker) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", came
-        server.shutdown()
+        "max": 80, "planned": [True, False], "first": "plan", "events": ["plan", "options", "done"],
+        "name": "InvalidRequestError", "detail": "query must hold at least one visible character.",
+    }  # fmt: skip
 
 
 _PUT_IN_THE_PAGE = """async ([url, names]) => {
@@ -300,17 +294,12 @@ _PUT_IN_THE_PAGE = """async ([url, names]) => {
 
 
 @pytest.mark.slow
-def test_what_lingers_in_a_page_is_sent_when_the_page_is_left(installed: Path) -> None:
-    from tests.api.page_visit import CHROMIUM, running_chromium
-
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed: apt-get install -y --no-install-recommends chromium")
-    (installed / "index.html").write_text("<!doctype html><title>a shop</title>", encoding="utf-8")
+def test_what_lingers_in_a_page_is_sent_when_the_page_is_left(installed: Path, browser: Any) -> None:
     names = [f"event-{number}" for number in range(5)]
-    with pages(installed) as origin, taking_events(origin) as (url, came), running_chromium() as browser:
+    with pages(installed) as (origin, _), pages(installed) as (elsewhere, came):
         page = browser.new_page()
         page.goto(origin)
-        page.evaluate(_PUT_IN_THE_PAGE, [url, names])
+        page.evaluate(_PUT_IN_THE_PAGE, [elsewhere, names])
         assert not came
         page.goto("about:blank")
         eventually(lambda: [each["event_id"] for each in came] == names, "what lingered went with its page")

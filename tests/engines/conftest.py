@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.neuron.fake_driver import compiled
+from tests.engines.neuron.fake_compiled import compiled
 
 
 @pytest.fixture(scope="module")

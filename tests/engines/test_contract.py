@@ -18,10 +18,12 @@ from service.engines.triton.engine import TritonEngine
 from service.engines.worker.replica import ReplicaEngine
 from service.engines.worker.spawn import can_fork
 from service.settings.engines import EngineConfig
-from tests.engines.neuron.fake_driver import loaded
+from tests.engines.neuron.fake_compiled import loaded
 from tests.fake_models import VALID_FOR_EVERY_QUESTION, fake_source
 from tests.processes import PATIENCE
 from tests.triton_server import TritonServer, needs_triton, triton_server
+
+pytestmark = pytest.mark.anyio
 
 FORKED = pytest.param("forked", marks=pytest.mark.skipif(not can_fork(), reason="replicas are forked on Linux only"))
 TRITON = pytest.param("triton", marks=[pytest.mark.slow, needs_triton])
@@ -69,7 +71,6 @@ async def leave(engine: Hosted, prompt: str) -> None:
         await work
 
 
-@pytest.mark.anyio
 async def test_requests_are_answered_refused_and_failed_one_after_another(engine: Hosted) -> None:
     assert (engine.model_id, engine.available) == ("fake", True)
     assert (await engine.generate(request())).text == VALID_FOR_EVERY_QUESTION
@@ -82,7 +83,6 @@ async def test_requests_are_answered_refused_and_failed_one_after_another(engine
     assert (await engine.generate(request("x" * 300_000))).text == VALID_FOR_EVERY_QUESTION
 
 
-@pytest.mark.anyio
 async def test_a_deadline_and_a_caller_that_leaves_stop_a_generation_and_free_the_replica(engine: Hosted) -> None:
     pid = pid_of(engine)
     assert (await engine.generate(request("sleep 300", seconds=0.05))).stop_reason == "cancelled"
@@ -92,7 +92,6 @@ async def test_a_deadline_and_a_caller_that_leaves_stop_a_generation_and_free_th
     assert (engine.available, pid_of(engine)) == (True, pid)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_idle", [False, True])
 async def test_death_fails_the_request_and_a_start_mends_it(engine: Hosted, is_idle: bool) -> None:
     pid = pid_of(engine)
@@ -110,7 +109,6 @@ async def test_death_fails_the_request_and_a_start_mends_it(engine: Hosted, is_i
     assert (await engine.generate(request())).stop_reason == "finished"
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_stopped", [False, True])
 async def test_a_replica_that_does_not_come_free_is_killed(engine: Hosted, is_stopped: bool) -> None:
     pid = pid_of(engine)
@@ -175,3 +173,16 @@ def test_what_no_replica_would_take_is_refused_without_quoting_it(
         model.generate(replace(WORDS, **changes))
     assert "secret" not in str(caught.value)
     assert model.generate(WORDS).stop_reason == "finished"
+
+
+def test_a_prediction_is_drafted_with_the_prompt_and_changes_no_token(model: TextModel) -> None:
+    asked = replace(WORDS, trace=True)
+    plain = model.generate(asked)
+    right = tuple((word, 1.0) for word in plain.text.split())
+
+    foretold = model.generate(replace(asked, prediction=right))
+    wrong = model.generate(replace(asked, prediction=(("<|eos|>", 0.5), *right[1:], ("find", 0.9))))
+
+    assert plain.tokens == foretold.tokens == wrong.tokens
+    assert foretold.forwards < plain.forwards, "though a random model spells words by other tokens than the tokenizer"
+    assert f" {right[0][0]}".startswith(foretold.steps[0].nodes[0].token_text)

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from service.api.app import replica_engine, replica_pool, settings_source
-from service.engines.factory import model_source, source_from_json
+from service.engines.factory import model_source
 from service.engines.protocol import EngineUnavailableError, QuestionMeaning
 from service.engines.triton.engine import TritonEngine
 from service.engines.worker.replica import ReplicaEngine
@@ -25,13 +25,6 @@ def test_the_engine_is_chosen_by_name() -> None:
         (Settings(replicas=1, engine="triton"), TritonEngine),
     ):
         assert isinstance(replica_engine(settings, settings_source(settings), 0), kind)
-
-
-def test_a_configuration_survives_a_file(tiny_model_dir: Path) -> None:
-    config = Settings(replicas=1, model_dir=tiny_model_dir).engine_config
-    read = json.loads(json.dumps(config.as_json()))
-    assert source_from_json(read) == model_source(config)
-    assert model_source(config).version
 
 
 def test_replicas_run_where_the_model_s_libraries_are() -> None:
@@ -58,13 +51,10 @@ def test_a_replica_that_decodes_batches_has_an_engine_for_each_of_its_slots(tmp_
     sources = [engine._source for engine in slots]
     assert [source.arguments["number"] for source in sources] == [0, 0, 0, 1, 1, 1]
     assert {source.slots for source in sources} == {3}
-
-
-def test_on_a_processor_too_requests_may_share_forwards() -> None:
-    settings = Settings(replicas=1, batch_size=2)
-    engine = replica_engine(settings, settings_source(settings), 0)
-    assert isinstance(engine, ReplicaEngine)
-    assert engine._source.slots == 2
+    shared = Settings(replicas=1, batch_size=2)  # on a processor, too
+    one = replica_engine(shared, settings_source(shared), 0)
+    assert isinstance(one, ReplicaEngine)
+    assert one._source.slots == 2
     with pytest.raises(ValueError, match="PEAKPLAN_ENGINE=torch or neuron"):
         Settings(replicas=1, batch_size=2, engine="triton")
 
@@ -85,29 +75,24 @@ def test_another_content_name_or_choice_is_another_version(tmp_path: Path) -> No
     seen.add(folder_version(tmp_path, "bfloat16"))
     (tmp_path / "a").rename(tmp_path / "b")
     seen.add(folder_version(tmp_path, "bfloat16"))
-    assert len(seen) == 4
+    seen.add(folder_version(tmp_path / "nowhere"))
+    assert len(seen) == 5
 
 
-def test_a_folder_that_is_not_there_still_has_a_version(tmp_path: Path) -> None:
-    assert isinstance(folder_version(tmp_path / "nowhere"), str)
-
-
-MEANING = QuestionMeaning("00ff00ff00ff00ff", (0.5, -0.25, 2.0), 3.5)
-
-
-def test_what_was_packed_is_unpacked() -> None:
-    told = QuestionMeaning.unpacked(MEANING.packed())
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (("00ff00ff00ff00ff", (0.5, -0.25, 2.0), 3.5), (0.5, -0.25, 2.0, 3.5)),
+        (("a", (0.0, 0.0), 0.0), (0.0, 0.0, 0.0)),
+        (("a", (1e9,), -1e9), (65504.0, -65504.0)),  # too large for it
+    ],
+)
+def test_what_was_packed_is_unpacked(said: tuple[str, tuple[float, ...], float], found: tuple[float, ...]) -> None:
+    told = QuestionMeaning.unpacked(QuestionMeaning(*said).packed())
     assert told is not None
-    assert (told.space, told.odds) == (MEANING.space, MEANING.odds)
-    assert told.direction == pytest.approx(MEANING.direction, abs=2 / 127 / 2)  # half a step
-    nothing = QuestionMeaning("a", (0.0, 0.0), 0.0)
-    assert QuestionMeaning.unpacked(nothing.packed()) == nothing
+    assert told.space == said[0]
+    assert (*told.direction, told.odds) == pytest.approx(found, abs=2 / 127 / 2)  # half a step
     assert QuestionMeaning.unpacked("") is None
-
-
-def test_numbers_that_are_too_large_for_it_are_cut() -> None:
-    told = QuestionMeaning.unpacked(QuestionMeaning("a", (1e9,), -1e9).packed())
-    assert told == QuestionMeaning("a", (65504.0,), -65504.0)
 
 
 @pytest.mark.parametrize(

@@ -2,28 +2,22 @@
 
 import asyncio
 import json
-import multiprocessing
-import os
 import random
 import socket
 import struct
-import threading
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 
-from rehearsal.bench.tables import render
 from rehearsal.client import Sample
 from rehearsal.siege import attacks, bystanders, crossfire, probes
-from service.planner.shop.folder import ShopFolder
 from service.settings.groups import OutcomeSettings
 from tests.api.client import talking_to
 from tests.fake_engines import FakeEngine
 from tests.faults.under_load import MODULE
-from tests.processes import PATIENCE, eventually
+from tests.processes import eventually
 
 
 def found(p99: float, by_rule: int, unanswered: int = 0) -> dict[str, Any]:
@@ -65,57 +59,6 @@ def test_what_rules_plan_by_choice_is_not_lost_to_an_attack() -> None:
     }
 
 
-def test_callers_have_begun_once_every_one_of_them_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "nice", lambda _: 0)
-    begun, ended, open_to_all = (threading.Event() for _ in range(3))
-    tried: Counter[str] = Counter()
-
-    async def attack(_port: int, _rng: random.Random, tally: attacks.Tally) -> None:
-        await asyncio.sleep(0.001)
-        source = attacks.SOURCE.get()
-        tried[source] += 1
-        tally.answered += source == "127.0.0.2" or open_to_all.is_set()
-
-    count = multiprocessing.get_context("spawn").Value("i", 0)
-    target = (1, attack, bystanders.Pace(2), 0, begun, ended, count)
-    callers = threading.Thread(target=bystanders.attack_until, args=target)
-    callers.start()
-    try:
-        eventually(lambda: min(tried["127.0.0.2"], tried["127.0.0.3"]) > 3, "both never attacked")
-        assert not begun.is_set(), "the second was never answered"
-        open_to_all.set()
-        assert begun.wait(PATIENCE)
-    finally:
-        ended.set()
-        callers.join(PATIENCE)
-    assert not callers.is_alive()
-    assert count.value == tried.total()
-
-
-def test_callers_who_are_owed_no_answer_have_begun_once_each_attacks_and_keep_their_pace(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(os, "nice", lambda _: 0)
-    begun, ended, count = threading.Event(), threading.Event(), multiprocessing.get_context("spawn").Value("i", 0)
-    now, sources = 0.0, set[str]()
-
-    async def sleep(seconds: float) -> None:
-        nonlocal now
-        now += seconds
-        if now > 100:
-            ended.set()
-
-    async def attack(_port: int, _rng: random.Random, _tally: attacks.Tally) -> None:
-        sources.add(attacks.SOURCE.get())
-
-    monkeypatch.setattr(bystanders.time, "monotonic", lambda: now)
-    monkeypatch.setattr(bystanders.asyncio, "sleep", sleep)
-    bystanders.attack_until(1, attack, bystanders.Pace(1, 20.0, until_answered=False), 0, begun, ended, count)
-    assert begun.is_set()
-    assert count.value == pytest.approx(2000, rel=0.1), "a hundred seconds of twenty"
-    assert sources == {"127.0.0.2"}
-
-
 def test_whatever_honest_callers_lose_to_hostile_ones_is_told() -> None:
     quiet = {"asked": 100, "changed": 0, "refused": 0, "forgotten": 0, "p99_ms": 40.0}
     rounds = {"by address": {"quiet": quiet, "beside": quiet | {"p99_ms": 81.0}, "exit_code": 0}}
@@ -147,10 +90,6 @@ async def test_an_honest_caller_loses_nothing_to_a_hostile_one_and_would_tell(tm
     assert notes.told()["refused"] >= 1
 
 
-def test_the_shop_of_the_siege_is_one_that_a_service_reads(tmp_path: Path) -> None:
-    assert ShopFolder.load(crossfire._shop(tmp_path)).lexicon.name("brand7") is not None
-
-
 def test_an_attack_that_breaks_is_no_attack() -> None:
     """Stops were once measured beside callers whose process had ended with an error: nothing attacked."""
     with (
@@ -178,20 +117,6 @@ def test_the_controls_server_answers_every_head_and_whatever_else_comes() -> Non
     assert probes.fresh_given_way({**found, "in_time": 0.9}) == ["fresh connections: 90.000% in time"]
 
 
-def test_the_page_tells_what_of_it_is_the_machines() -> None:
-    costly = found(90.0, 1)
-    costly |= {"control": {**costly["alone"], "p99_ms": 85.0}, "attacks_a_second": 40.0}
-    beside = {"callers": 4, "attacks_a_second": 9.5, "beside": costly["beside"], "control": costly["alone"]}
-    costly["each"] = {"traces": beside, "all at once": {**beside, "callers": 48}}
-    lines = render("neighbours", {"bystanders": costly}).splitlines()
-    assert "40.0 of their questions a second" in lines[2]
-    assert "their p99 is 85.0 ms" in lines[2]
-    assert "p99 from 80.0 to 90.0 ms" in lines[1]
-    assert "(4 callers; all at once: 48). Plans by the reader: traces 1, all at once 1, else 0." in lines[4]
-    assert "| traces | 9.5 | 80.0 | 90.0 |" in lines
-    assert "| all at once | 9.5 | 80.0 | 90.0 |" in lines
-
-
 def test_beside_callers_who_never_came_nothing_is_measured() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
@@ -212,13 +137,6 @@ def test_a_stop_that_is_killed_or_takes_longer_than_promised_gives_way() -> None
         "a stop during traces",
         "a stop during outcomes",
     ]
-
-
-def test_the_page_tells_of_both_and_of_neither_where_a_figure_is_older() -> None:
-    assert render("neighbours", {}) == ""
-    lines = render("neighbours", {"bystanders": found(90.0, 1), "stops": {"traces": {"seconds": 0.4}}}).splitlines()
-    assert "their p99 from 80.0 to 90.0 ms" in lines[1]
-    assert lines[-1] == "SIGTERM during attacks (1 stops): at most 0.4 s, during traces."
 
 
 def test_an_answer_counts_though_the_service_resets_the_connection_before_all_is_sent() -> None:

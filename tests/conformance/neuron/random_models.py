@@ -4,9 +4,8 @@ Random Llamas with heads that rank the right token among their best are decoded 
 torch-xla's graphs, whose operations are counted.
 """
 
-import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from service.engines.neuron.configuration import neuron_arguments as configured
 from service.engines.neuron.forward import CompiledTarget, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
 from service.engines.neuron.model import NeuronModel
-from service.engines.protocol import GenerationRequest
 from service.engines.torch_engine import build_forward
 from service.weights.checkpoint import read_weights
 from service.weights.exporting import export_model
@@ -49,21 +47,6 @@ class RandomModel:
     folder: Path
     prompt: list[int]
     greedy: list[int]
-
-
-@dataclass
-class Runs:
-    """How many models gave exactly the greedy tokens, and the number of tokens for each forward of ours."""
-
-    identical: int = 0
-    of: int = 0
-    tokens_per_forward: list[float] = field(default_factory=list)
-
-    def add(self, tokens: Sequence[int], expected: Sequence[int], forwards: int = 0) -> None:
-        self.of += 1
-        self.identical += list(tokens) == list(expected)
-        if forwards:
-            self.tokens_per_forward.append(round(len(tokens) / forwards, 2))
 
 
 def random_model(
@@ -166,36 +149,6 @@ def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]]) -> tuple[
     return generation.tokens, generation.statistics.forwards
 
 
-def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
-    """Run every way of decoding over every model."""
-    runs: dict[str, Runs] = {}
-
-    def add(name: str, model: RandomModel, tokens: Sequence[int], forwards: int = 0) -> None:
-        runs.setdefault(name, Runs()).add(tokens, model.greedy, forwards)
-
-    for each in models:
-        stock = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE), stock=True)
-        add("NxDI's loop, tree", each, nxdi_on_cpu.stock_generate(stock, each.prompt, NEW_TOKENS))
-        for kind in KINDS:
-            graph = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE, kind))
-            add(f"our loop, {kind}", each, *ours(graph, each, TREE))
-    return runs
-
-
-def compare_on_xla(models: Sequence[RandomModel]) -> tuple[dict[str, Runs], dict[str, dict[str, int]]]:
-    """Run our loop over torch-xla's graphs; return the runs, and the operations of a step's graph by its kind."""
-    runs: dict[str, Runs] = {}
-    operations: dict[str, dict[str, int]] = {}
-    for each in models:
-        for kind in KINDS:
-            model = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE, kind))
-            counts = nxdi_on_cpu.on_xla(model)
-            tokens, forwards = ours(model, each, TREE)
-            runs.setdefault(f"our loop on torch-xla, {kind}", Runs()).add(tokens, each.greedy, forwards)
-            operations[kind] = dict(sorted(counts.items()))
-    return runs, operations
-
-
 def shipped_model(
     model_dir: Path, cache_dir: Path, folder: Path, weights: Weights = "as computed"
 ) -> tuple[NeuronModel, NeuronModel]:
@@ -213,18 +166,3 @@ def shipped_model(
     graphs: list[Any] = [nxdi_on_cpu.cpu_model(checkpoint, arguments), EmulatedGraph(model, shape)]
     over_nxdi, over_ours = (over(graph, shape, model_dir, loaded, model) for graph in graphs)
     return over_nxdi, over_ours
-
-
-def plan_shipped(model_dir: Path, cache_dir: Path, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
-    """Plan under the real grammar; return how many plans are greedy's over our own forward, and forwards a plan."""
-    with tempfile.TemporaryDirectory() as folder:
-        nxdi, ours = shipped_model(model_dir, cache_dir, Path(folder) / "checkpoint")
-        plans = [nxdi.generate(request) for request in asked]
-        greedy = [ours.generate(replace(request, strategy="autoregressive")).tokens for request in asked]
-    return {
-        "model": nxdi.id,
-        "questions": len(asked),
-        "identical_to_greedy": sum(plan.tokens == tokens for plan, tokens in zip(plans, greedy, strict=True)),
-        "finished": sum(plan.stop_reason == "finished" for plan in plans),
-        "forwards": round(sum(plan.forwards for plan in plans) / len(asked), 2),
-    }

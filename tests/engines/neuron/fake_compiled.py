@@ -1,21 +1,42 @@
-"""A tiny transformer behind the forward contract of `service/engines/neuron/forward.py`.
+"""A tiny transformer behind the forward contract of `service/engines/neuron/forward.py`, and a driver that loads it.
 
 Its cache is one block of absolute positions for each sequence that each call reads and writes as the contract says;
 nothing in it knows the loop. float64 keeps sums in another order from ever turning a choice.
 """
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from service.decoding.constraint import Constraint
+from service.decoding.generation import RunningGeneration, step
 from service.decoding.linear import LmHead
 from service.decoding.medusa import MedusaHeads
+from service.engines.neuron.compilation import compile_model
+from service.engines.neuron.configuration import CompileSettings, forward_shape
 from service.engines.neuron.forward import CompiledTarget, ForwardShape, MedusaArguments
+from service.engines.neuron.manifest import FILE, Manifest
+from service.engines.neuron.model import NeuronModel, load
+from service.settings.engines import EngineConfig, NeuronSettings
+from tests.tiny_model import HIDDEN
 
 LAYERS, ATTENTION_HEADS = 2, 2
+# The tree that Medusa's authors publish for Vicuna 7B, `mc_sim_7b_63` (FasterDecoding/Medusa, Apache-2.0): 63 nodes of
+# 4 heads, each a digit a rank. NxDI's examples and AWS's samples compile it.
+PUBLISHED_TREE = [
+    [int(rank) for rank in node]
+    for node in (
+        "0 00 000 0000 01 0001 001 1 10 010 100 02 0010 002 03 0100 020 2 0002 20 1000 003 030 04 004 200 0020 3 30 "
+        "0200 040 0003 005 05 0011 0030 0300 300 006 4 0101 40 007 0040 0004 011 2000 050 06 11 1001 008 07 009 0400 "
+        "0050 101 400 08 09 0005 3000 5"
+    ).split()
+]
 
 
 @dataclass(frozen=True)
@@ -128,10 +149,73 @@ def greedy(model: FakeCompiled, prompt: list[int], constraint: Constraint, max_t
     """Return textbook greedy tokens, the whole sequence read again for every decision."""
     tokens: list[int] = []
     while not constraint.finished() and len(tokens) < max_tokens:
-        step = constraint.forced()[: max_tokens - len(tokens)]
-        if not step:
+        chosen = constraint.forced()[: max_tokens - len(tokens)]
+        if not chosen:
             logits, legal = model.next_logits(prompt + tokens).numpy(), constraint.legal()
-            step = [int(legal[np.argmax(logits[legal])])]
-        constraint.accept(step)
-        tokens += step
+            chosen = [int(legal[np.argmax(logits[legal])])]
+        constraint.accept(chosen)
+        tokens += chosen
     return tokens
+
+
+def shared(
+    starts: Sequence[Callable[[int], RunningGeneration]], places: int, joins: Callable[[], bool] = lambda: True
+) -> list[list[int]]:
+    """Run generations in the places of one graph, the next one where one has ended; return the tokens of each."""
+    found: dict[int, list[int]] = {}
+    slots: dict[int, tuple[int, RunningGeneration]] = {}
+    waiting = list(enumerate(starts))
+    while waiting or slots:
+        for place in sorted(set(range(places)) - set(slots)):
+            if waiting and (not slots or joins()):
+                number, start = waiting.pop(0)
+                slots[place] = number, start(place)
+        for place in [place for place, (_, running) in slots.items() if not running.goes_on()]:
+            number, running = slots.pop(place)
+            found[number] = running.result().tokens
+        step([running for _, running in slots.values()])
+    return [found[number] for number in range(len(starts))]
+
+
+PACKAGES = {"neuronx-cc": "2.23.6484", "neuronx-distributed-inference": "0.8.16251"}
+SETTINGS = CompileSettings(
+    chip="inf2", tensor_parallel=1, max_prompt_tokens=40, max_new_tokens=512, sequence_length=640, dtype="float32"
+)
+ANY_TEXT = r"start: /(.|\n){8,24}/"
+
+
+@dataclass
+class FakeDriver:
+    """A driver that writes the files that NxDI would write, and counts its calls."""
+
+    compiled: list[Mapping[str, Any]] = field(default_factory=list)
+    loaded: int = 0
+
+    def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
+        assert torch.load(checkpoint / "medusa_heads.pt", weights_only=True) == {}  # the host multiplies them
+        self.compiled.append(arguments)
+        (output / "weights").mkdir()
+        (output / "model.pt").write_bytes(b"graph")
+        (output / "weights" / "tp0_sharded_checkpoint.safetensors").write_bytes(b"weights")
+
+    def load(self, compiled: Path) -> FakeCompiled:
+        self.loaded += 1
+        arguments = json.loads((compiled / FILE).read_text(encoding="utf-8"))["arguments"]
+        return FakeCompiled(forward_shape(arguments), vocab_size=1000, seed=5, width=HIDDEN)
+
+
+def compiled(model_dir: Path, folder: Path, driver: FakeDriver | None = None, **changes: Any) -> Manifest:
+    settings = SETTINGS.model_copy(update=changes)
+    return compile_model(model_dir, folder.parent, folder, settings, PACKAGES, driver or FakeDriver())
+
+
+def loaded(model_dir: Path, folder: Path, driver: FakeDriver | None = None, **changes: Any) -> NeuronModel:
+    number = changes.pop("number", None)
+    config = EngineConfig(
+        model_dir=model_dir,
+        cache_dir=folder,
+        engine="neuron",
+        neuron=NeuronSettings(compiled_dir=folder),
+        **({"max_prompt_tokens": 40} | changes),
+    )
+    return load(config, number, driver=driver or FakeDriver(), packages=lambda: PACKAGES)

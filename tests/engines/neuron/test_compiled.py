@@ -3,53 +3,35 @@
 import json
 import os
 import shutil
-import signal
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 
 from service.engines.neuron import __main__ as command
 from service.engines.neuron.compilation import compile_model, quantise_checkpoint
 from service.engines.neuron.configuration import INT8, CompileSettings
-from service.engines.neuron.forward import CompiledModel
 from service.engines.neuron.manifest import FILE, HOST_WEIGHTS, Manifest, ManifestError, check_manifest
-from service.engines.neuron.model import NeuronModel, load
-from service.engines.neuron.nxdi import architecture_problems
+from service.engines.neuron.model import NeuronModel
 from service.engines.neuron.packages import VISIBLE_CORES
 from service.engines.protocol import GenerationRequest, QuestionMeaning
-from service.engines.worker.messages import ModelSource
-from service.engines.worker.replica import ReplicaEngine
-from service.settings.engines import EngineConfig, NeuronSettings
-from service.weights.checkpoint import EMBEDDING, read_config, read_weights
+from service.weights.checkpoint import EMBEDDING, read_weights
 from tests.bases import write_base
-from tests.engines.neuron.fake_driver import ANY_TEXT, PACKAGES, FakeDriver, compiled, loaded
+from tests.engines.neuron.fake_compiled import ANY_TEXT, PACKAGES, FakeDriver, compiled, loaded
 from tests.engines.test_torch import write_kind_head
-from tests.tiny_model import HIDDEN, MODEL_ID, TREE
+from tests.tiny_model import MODEL_ID, TREE
 
 
 def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, artifacts: Path) -> None:
     manifest = Manifest.read(artifacts)
 
-    assert manifest.model_id == MODEL_ID
-    assert manifest.sdk == "2.28"
-    assert manifest.packages == PACKAGES
+    assert (manifest.model_id, manifest.sdk, manifest.packages) == (MODEL_ID, "2.28", PACKAGES)
     assert sorted(map(tuple, manifest.arguments["medusa_tree"])) == sorted(map(tuple, TREE))
-    assert manifest.arguments["context_encoding_buckets"] == [32, 40]
-    assert set(manifest.files) == {
-        "model.pt",
-        "tokenizer.json",
-        "host.safetensors",
-        "weights/tp0_sharded_checkpoint.safetensors",
-    }
-    assert {name: tuple(weight.shape) for name, weight in load_file(artifacts / "host.safetensors").items()} == {
-        "model.embed_tokens.weight": (Tokenizer.from_file(str(artifacts / "tokenizer.json")).get_vocab_size(), HIDDEN)
-    }
+    assert {"model.pt", "tokenizer.json", "host.safetensors"} <= set(manifest.files)
+    assert set(load_file(artifacts / "host.safetensors")) == {EMBEDDING}
     assert check_manifest(artifacts, tiny_model_dir, PACKAGES, {"max_context_length": 40}) == manifest
     assert not [path for path in artifacts.parent.iterdir() if path.name.startswith(".checkpoint")]
 
@@ -78,38 +60,28 @@ def changed_copy(artifacts: Path, tmp_path: Path, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "longest", "words"),
     [
-        ({"model": "0123456789ab"}, "it was compiled from model 0123456789ab (tiny-random), and "),
-        ({"base": "feedfeedfeed"}, "another base (feedfeedfeed;"),
-        ({"sdk": "2.27"}, "Neuron SDK 2.27, and this service runs SDK 2.28"),
-        ({"packages": {**PACKAGES, "neuronx-cc": "2.22.1"}}, "neuronx-cc 2.22.1, and 2.23.6484 is here"),
-        ({"packages": {}}, "neuronx-cc none, and 2.23.6484 is here"),
-        ({"files": {"model.pt": 6}}, "model.pt has 5 bytes, and was written with 6"),
-        ({"files": {"weights/tp1_sharded_checkpoint.safetensors": 7}}, "tp1_sharded_checkpoint.safetensors is missing"),
+        ({"model": "0123456789ab"}, 40, ["it was compiled from model 0123456789ab (tiny-random), and "]),
+        ({"base": "feedfeedfeed"}, 40, ["another base (feedfeedfeed;"]),
+        ({"packages": {**PACKAGES, "neuronx-cc": "2.22.1"}}, 40, ["neuronx-cc 2.22.1, and 2.23.6484 is here"]),
+        ({"files": {"model.pt": 6}}, 40, ["model.pt has 5 bytes, and was written with 6"]),
+        ({"files": {"weights/tp1_sharded.safetensors": 7}}, 40, ["tp1_sharded.safetensors is missing"]),
+        ({"sdk": "2.27", "packages": {}}, 41,
+         ["Neuron SDK 2.27, and this service runs SDK 2.28", "neuronx-cc none, and 2.23.6484 is here",
+          "compiled for max_context_length 40, and 41 is wanted"]),
     ],
-)
-def test_artifacts_of_something_else_refuse_readiness_with_the_difference(
-    tiny_model_dir: Path, artifacts: Path, tmp_path: Path, changes: dict[str, Any], words: str
+)  # fmt: skip
+def test_artifacts_of_something_else_refuse_readiness_with_every_difference(
+    tiny_model_dir: Path, artifacts: Path, tmp_path: Path, changes: dict[str, Any], longest: int, words: list[str]
 ) -> None:
     driver = FakeDriver()
 
     with pytest.raises(ManifestError) as caught:
-        loaded(tiny_model_dir, changed_copy(artifacts, tmp_path, **changes), driver)
+        loaded(tiny_model_dir, changed_copy(artifacts, tmp_path, **changes), driver, max_prompt_tokens=longest)
 
-    assert words in str(caught.value)
-    assert "peakplan compile" in str(caught.value)
+    assert [each for each in [*words, "peakplan compile"] if each not in str(caught.value)] == []
     assert not driver.loaded
-
-
-def test_every_difference_is_said_at_once(tiny_model_dir: Path, artifacts: Path, tmp_path: Path) -> None:
-    folder = changed_copy(artifacts, tmp_path, sdk="2.27", packages={})
-
-    with pytest.raises(ManifestError) as caught:
-        loaded(tiny_model_dir, folder, max_prompt_tokens=41)
-
-    for words in ("SDK 2.27", "neuronx-cc none", "compiled for max_context_length 40, and 41 is wanted"):
-        assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("is_base", [False, True])
@@ -180,15 +152,6 @@ def model(tiny_model_dir: Path, artifacts: Path) -> NeuronModel:
     return loaded(tiny_model_dir, artifacts)
 
 
-def test_a_prediction_is_drafted_with_the_prompt(model: NeuronModel) -> None:
-    asked = GenerationRequest(prompt=" red", grammar='start: (" red" | " shoes") " waterproof"', trace=True)
-
-    drafted = model.generate(replace(asked, prediction=(("red", 0.9), ("waterproof", 1.0))))
-
-    assert "".join(node.token_text for node in drafted.steps[0].nodes).startswith(" red")
-    assert drafted.tokens == model.generate(asked).tokens
-
-
 @pytest.mark.parametrize("word", [" red", " blue", " 7", "\u3042"])
 def test_a_choice_is_exact_however_unlikely_the_model_holds_its_tokens(model: NeuronModel, word: str) -> None:
     """Check a grammar of two words among hundreds of tokens: the model's best ones hold neither."""
@@ -242,17 +205,6 @@ def test_layers_alone_are_quantised_and_biases_stay(architecture: str, tmp_path:
         assert torch.equal(after[name], before[name])
 
 
-@pytest.mark.parametrize(("architecture", "is_refused"), [("qwen2", True), ("llama-biased", True), ("qwen3", False)])
-def test_an_attention_bias_beside_int8_is_refused(architecture: str, is_refused: bool, tmp_path: Path) -> None:
-    config = read_config(write_base(tmp_path / architecture, architecture))
-
-    problems = [*architecture_problems(config, 64, int8=True)]
-
-    assert bool(problems) == is_refused
-    assert all("leave out --int8" in problem for problem in problems)
-    assert not [*architecture_problems(config, 64)]
-
-
 class _Looking(FakeDriver):
     """A driver that looks into the checkpoint that it is given."""
 
@@ -275,49 +227,3 @@ def test_it_is_compiled_from_int8_and_the_host_keeps_the_rest_whole(
     assert (driver.kinds == {torch.int8}) == is_int8
     assert (manifest.arguments.items() >= INT8.items()) == is_int8
     assert load_file(tmp_path / "compiled" / HOST_WEIGHTS)[EMBEDDING].dtype != torch.int8
-
-
-class WritingDriver(FakeDriver):
-    """A driver that writes down on which cores it loads, and cannot compile."""
-
-    def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
-        raise AssertionError(f"nothing compiles at a start: {checkpoint}, {output}, {arguments}")
-
-    def load(self, compiled: Path) -> CompiledModel:
-        with (compiled.parent / "cores").open("a", encoding="ascii") as cores:
-            cores.write(f"{os.environ[VISIBLE_CORES]}\n")
-        return super().load(compiled)
-
-
-def load_replica(model_dir: str, compiled_dir: str, number: int) -> NeuronModel:
-    """Load as the service does, in the replica's process."""
-    folder = Path(compiled_dir)
-    config = EngineConfig(
-        model_dir=Path(model_dir),
-        cache_dir=folder,
-        engine="neuron",
-        max_prompt_tokens=40,
-        neuron=NeuronSettings(compiled_dir=folder),
-    )
-    return load(config, number, driver=WritingDriver(), packages=lambda: PACKAGES)
-
-
-@pytest.mark.anyio
-async def test_a_killed_replica_comes_back_on_its_cores_with_the_same_tokens(
-    tiny_model_dir: Path, tmp_path: Path
-) -> None:
-    compiled(tiny_model_dir, tmp_path / "compiled")
-    arguments = {"model_dir": str(tiny_model_dir), "compiled_dir": str(tmp_path / "compiled"), "number": 1}
-    engine = ReplicaEngine(ModelSource(f"{__name__}:load_replica", arguments))
-    request = GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT)
-    await engine.start()
-    before = await engine.generate(request)
-
-    assert engine.pid is not None
-    os.kill(engine.pid, signal.SIGKILL)
-    assert await engine.failed() == "its process ended by SIGKILL"
-    await engine.start()
-
-    assert (await engine.generate(request)).tokens == before.tokens
-    await engine.close()
-    assert (tmp_path / "cores").read_text(encoding="ascii") == "1\n1\n"

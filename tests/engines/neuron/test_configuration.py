@@ -1,9 +1,8 @@
 """What is compiled for which chip: arguments, architectures, memory, choices and packages."""
 
-import json
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
@@ -38,7 +37,6 @@ from service.settings.engines import NeuronSettings, TritonSettings
 from service.weights.model_folder import GIB, available_bytes
 from tests.weights.test_model_folder import container, meminfo
 
-OURS = Path(__file__).parents[3] / "models" / "qp-smollm2-135m"
 TREE = ((0,), (1,), (0, 0), (0, 1), (0, 0, 0))
 MODEL = MedusaShape(num_heads=4, tree=TREE)
 SETTINGS = CompileSettings(max_prompt_tokens=384, max_new_tokens=96)
@@ -50,28 +48,6 @@ def problems(model: MedusaShape = MODEL, **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_the_arguments_are_those_that_nxdi_reads() -> None:
-    assert neuron_arguments(MODEL, SETTINGS) == {
-        "target": "inf2",
-        "batch_size": 1,
-        "tp_degree": 1,
-        "torch_dtype": "bfloat16",
-        "padding_side": "right",
-        "seq_len": 512,
-        "max_length": 512,
-        "max_context_length": 384,
-        "max_new_tokens": 96,
-        "enable_bucketing": True,
-        "context_encoding_buckets": [32, 64, 128, 384],
-        "is_medusa": True,
-        "medusa_speculation_length": 6,
-        "num_medusa_heads": 4,
-        "medusa_tree": [[0], [1], [0, 0], [0, 1], [0, 0, 0]],
-        "on_device_sampling_config": {"top_k": 10, "global_topk": 10},
-        "save_sharded_checkpoint": True,
-    }
-
-
 def test_the_plain_graph_has_the_chain_s_rows_and_nothing_of_medusa_s() -> None:
     arguments = neuron_arguments(MODEL, SETTINGS.model_copy(update={"graph": "chain", "speculation_length": 13}))
 
@@ -81,12 +57,6 @@ def test_the_plain_graph_has_the_chain_s_rows_and_nothing_of_medusa_s() -> None:
     assert forward_shape(arguments).is_chain
     assert forward_shape(arguments).rows == 13
     assert not forward_shape(neuron_arguments(MODEL, SETTINGS)).is_chain
-
-
-@pytest.mark.parametrize("chip", TENSOR_PARALLEL)
-def test_the_compiler_s_target_is_the_chip(chip: Chip) -> None:
-    """NxDI passes --target from this argument alone; without it trn1's artifacts would be the baking host's inf2."""
-    assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"chip": chip}))["target"] == chip
 
 
 @pytest.mark.parametrize(
@@ -101,13 +71,18 @@ def test_short_prompts_have_short_graphs(longest: int, rows: int, buckets: list[
     assert (arguments["context_encoding_buckets"], arguments["enable_bucketing"]) == (buckets, len(buckets) > 1)
 
 
-def test_the_shipped_model_compiles_as_the_fleets_have_it() -> None:
-    tree = json.loads((OURS / "medusa_tree.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("rows", "positions"), [(0, 512), (64, 576)])
+@pytest.mark.parametrize("chip", TENSOR_PARALLEL)
+def test_a_graph_has_its_chip_and_the_positions_that_its_rows_need(chip: Chip, rows: int, positions: int) -> None:
+    """Check 384 + 96 + 4 + 1 + 64 = 549 in the next multiple of 64, and the compiler's --target.
 
-    arguments = neuron_arguments(MedusaShape(4, tuple(map(tuple, tree))), SETTINGS)
+    NxDI passes that from this argument alone; without it trn1's artifacts would be the baking host's inf2.
+    """
+    arguments = neuron_arguments(MODEL, SETTINGS.model_copy(update={"chip": chip, "speculation_length": rows}))
 
-    assert arguments["medusa_speculation_length"] == len(tree) + 1
-    assert forward_shape(arguments).needed(384, 96) <= arguments["seq_len"]
+    assert arguments["target"] == chip
+    assert arguments["seq_len"] == arguments["max_length"] == positions
+    assert forward_shape(arguments).needed(384, 96) <= positions
 
 
 def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
@@ -132,6 +107,7 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
         (MODEL, {"tensor_parallel": 16}, "tensor_parallel 16 is not possible on inf2: choose one of 1, 2, 4, 8, 24"),
         (MODEL, {"chip": "trn1", "tensor_parallel": 4}, "not possible on trn1"),
         (MODEL, {"sequence_length": 490}, "may touch 491 cache positions"),
+        (MODEL, {"speculation_length": 64, "sequence_length": 512}, "may touch 549"),
         (MODEL, {"speculation_length": 5}, "5 rows a step: the tree's 5 nodes and the root need 6"),
         (MODEL, {"context_buckets": (6, 384)}, "context bucket 6 equals the rows of a step"),
         (MODEL, {"context_buckets": (5, 384)}, "context bucket 5: prompts of 6 tokens and less are read as trees"),
@@ -140,20 +116,6 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
 )
 def test_what_nxdi_would_take_silently_is_refused(model: MedusaShape, changes: dict[str, Any], words: str) -> None:
     assert words in problems(model, **changes)
-
-
-def test_the_seed_s_tree_of_64_rows_has_the_positions_that_it_needs() -> None:
-    """Check 384 + 96 + 4 + 1 + 64 = 549 in the next multiple of 64; 512 were refused."""
-    depths = [(rank,) * depth for depth in range(1, 5) for rank in range(10)]
-    model = MedusaShape(num_heads=4, tree=tuple(depths))
-    rows_of_64 = SETTINGS.model_copy(update={"speculation_length": 64})
-
-    arguments = neuron_arguments(model, rows_of_64)
-
-    assert (arguments["medusa_speculation_length"], arguments["seq_len"], arguments["max_length"]) == (64, 576, 576)
-    assert neuron_arguments(MODEL, SETTINGS)["seq_len"] == 512, "more only where it is needed"
-    with pytest.raises(ConfigurationError, match="may touch 549"):
-        neuron_arguments(model, rows_of_64.model_copy(update={"sequence_length": 512}))
 
 
 @pytest.mark.parametrize(
@@ -190,33 +152,28 @@ LLAMA3 = {
 LINEAR = {"rope_type": "linear", "factor": 2.0}
 
 
-def unserved(changes: dict[str, Any], positions: int = 64) -> list[str]:
-    return [*architecture_problems(LlamaConfig.from_dict({**CONFIG, **changes}), positions)]
-
-
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "positions", "words"),
     [
-        ({"rope_scaling": LINEAR}, "of type 'linear' of a llama is not in NxDI 0.8"),
-        ({"model_type": "qwen3", "rope_scaling": LLAMA3}, "of type 'llama3' of a qwen3 is not in NxDI 0.8"),
-        ({"model_type": "qwen2", "head_dim": 24}, "takes a qwen2's heads for 16 wide, not 24"),
-        ({"model_type": "qwen3", "attention_bias": True}, "leaves out the attention bias of a qwen3"),
+        ({"rope_scaling": LINEAR}, 64, "of type 'linear' of a llama is not in NxDI 0.8"),
+        ({"model_type": "qwen3", "rope_scaling": LLAMA3}, 64, "of type 'llama3' of a qwen3 is not in NxDI 0.8"),
+        ({"model_type": "qwen2", "head_dim": 24}, 64, "takes a qwen2's heads for 16 wide, not 24"),
+        ({"model_type": "qwen3", "attention_bias": True}, 64, "leaves out the attention bias of a qwen3"),
+        ({"model_type": "mistral", "sliding_window": 512}, 576, "sequence_length 576 is more than the 512 positions"),
+        ({}, 4096, None),
+        ({"rope_scaling": LLAMA3}, 64, None),
+        ({"model_type": "qwen2"}, 64, None),
+        ({"attention_bias": True}, 64, None),
+        ({"attention_bias": True, "int8": True}, 64, "leave out --int8"),
+        ({"model_type": "qwen2", "int8": True}, 64, "leave out --int8"),
+        ({"model_type": "qwen3", "int8": True}, 64, None),
     ],
 )
-def test_what_nxdi_would_compute_otherwise_is_named(changes: dict[str, Any], words: str) -> None:
-    (problem,) = unserved(changes)
-    assert words in problem
-
-
-@pytest.mark.parametrize("changes", [{}, {"rope_scaling": LLAMA3}, {"model_type": "qwen2"}, {"attention_bias": True}])
-def test_what_it_computes_is_compiled(changes: dict[str, Any]) -> None:
-    assert not unserved(changes)
-
-
-def test_no_sequence_is_compiled_that_the_model_does_not_attend_to() -> None:
-    assert not unserved({}, 4096)
-    (problem,) = unserved({"model_type": "mistral", "sliding_window": 512}, 576)
-    assert "sequence_length 576 is more than the 512 positions" in problem
+def test_what_nxdi_would_compute_otherwise_is_named(changes: dict[str, Any], positions: int, words: str | None) -> None:
+    config = LlamaConfig.from_dict({**CONFIG, **changes})
+    problems = [*architecture_problems(config, positions, int8=changes.get("int8", False))]
+    assert len(problems) == bool(words)
+    assert (words or "") in "".join(problems)
 
 
 @pytest.fixture
@@ -232,41 +189,30 @@ def large(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Return what gives this host so much free memory, and a container's limit where one is named."""
-
-    def has(gib: float, limit_gib: int | None = None) -> None:
-        limit = "max" if limit_gib is None else str(limit_gib * GIB)
-        of_host = partial(available_bytes, meminfo(tmp_path, int(gib * GIB)), container(tmp_path, limit))
-        monkeypatch.setattr("service.engines.neuron.compilation.available_bytes", of_host)
-
-    return has
-
-
-def test_8b_on_a_trn1_2xlarge_says_what_lacks_instead_of_being_killed(large: Path, host: Callable[..., None]) -> None:
-    host(30)
-    with pytest.raises(ConfigurationError) as caught:
-        check_memory(large, "trn1", 1)
-
-    first, second = caught.value.problems
-    assert "16.0 GiB of weights on 1 core(s) of trn1, which have 14.4 for them: 1.6 GiB lack" in first
-    assert "takes about 36.0 GiB of this host's memory, and 30.0 are free: 6.0 GiB lack" in second
-
-
-def test_it_fits_over_two_cores_on_a_larger_host(
-    large: Path, host: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("gib", "limit", "chip", "cores", "lacks"),
+    [
+        (30, "max", "trn1", 1,
+         ["16.0 GiB of weights on 1 core(s) of trn1, which have 14.4 for them: 1.6 GiB lack",
+          "takes about 36.0 GiB of this host's memory, and 30.0 are free: 6.0 GiB lack"]),
+        (64, str(32 * GIB), "inf2", 2, ["32.0 are free: 4.0 GiB lack"]),
+        (37, "max", "inf2", 2, []),
+        (None, "max", "inf2", 2, []),
+    ],
+    ids=["8B on a trn1.2xlarge", "a container on a large host", "over two cores of a larger host", "who knows"],
+)  # fmt: skip
+def test_a_host_without_the_memory_says_what_lacks_instead_of_being_killed(
+    large: Path, monkeypatch: pytest.MonkeyPatch, gib: int | None, limit: str, chip: Chip, cores: int, lacks: list[str]
 ) -> None:
-    host(37)
-    check_memory(large, "inf2", 2)
-    monkeypatch.setattr("service.engines.neuron.compilation.available_bytes", lambda: None)
-    check_memory(large, "inf2", 2)
-
-
-def test_a_container_on_a_large_host_has_no_more_than_its_limit(large: Path, host: Callable[..., None]) -> None:
-    host(64, limit_gib=32)
-    with pytest.raises(ConfigurationError, match=r"32\.0 are free: 4\.0 GiB lack"):
-        check_memory(large, "inf2", 2)
+    here = partial(available_bytes, meminfo(large, (gib or 0) * GIB), container(large, limit))
+    monkeypatch.setattr("service.engines.neuron.compilation.available_bytes", here if gib else lambda: None)
+    found: Sequence[str] = []
+    try:
+        check_memory(large, chip, cores)
+    except ConfigurationError as error:
+        found = error.problems
+    assert len(found) == len(lacks)
+    assert [words for words, problem in zip(lacks, found, strict=True) if words not in problem] == []
 
 
 def test_the_command_refuses_before_it_writes(
@@ -333,15 +279,6 @@ def described(version: str, description: str = "AWS Neuron") -> metadata.Package
         return metadata.PathDistribution(Path(folder)).metadata
 
 
-def pinned(name: str) -> metadata.PackageMetadata:
-    return described(f"{PINS[name]}1")
-
-
-def test_the_pinned_packages_are_taken_in_silence(caplog: pytest.LogCaptureFixture) -> None:
-    assert installed_versions(pinned) == {name: f"{pin}1" for name, pin in PINS.items()}
-    assert not caplog.records
-
-
 def test_here_without_them_the_message_names_the_pin_and_the_way() -> None:
     with pytest.raises(NeuronUnavailableError) as caught:
         installed_versions()
@@ -354,24 +291,29 @@ def test_here_without_them_the_message_names_the_pin_and_the_way() -> None:
     assert "PEAKPLAN_ENGINE=torch" in words
 
 
-def test_a_placeholder_of_the_public_index_is_not_the_package() -> None:
-    def read(name: str) -> metadata.PackageMetadata:
-        return (
-            described("2.9.0.2.12.0", "WRONG PACKAGE. Please install it from elsewhere")
-            if "torch" in name
-            else pinned(name)
-        )
+@pytest.mark.parametrize(
+    ("name", "found", "said"),
+    [
+        ("", ("", ""), None),
+        ("neuronx-distributed-inference", ("0.9.1", "AWS Neuron"), "0.9.1 is not of Neuron SDK 2.28 (0.8.x)"),
+        ("torch-neuronx", ("2.9.0.2.12.0", "WRONG PACKAGE. Please install it from elsewhere"), "placeholder"),
+    ],
+    ids=["those that are pinned", "another release", "a placeholder of the public index"],
+)
+def test_another_release_is_warned_of_and_a_placeholder_is_not_the_package(
+    name: str, found: tuple[str, str], said: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(asked: str) -> metadata.PackageMetadata:
+        return described(*found) if asked == name else described(f"{PINS[asked]}1")
 
-    with pytest.raises(
-        NeuronUnavailableError, match=r"torch-neuronx 2\.9\.0\.2\.12\.0 is the public index's placeholder"
-    ):
-        installed_versions(read)
-
-
-def test_another_release_is_warned_of_and_used(caplog: pytest.LogCaptureFixture) -> None:
-    def read(name: str) -> metadata.PackageMetadata:
-        return described("0.9.1") if name == "neuronx-distributed-inference" else pinned(name)
-
+    if said == "placeholder":
+        with pytest.raises(
+            NeuronUnavailableError, match=r"torch-neuronx 2\.9\.0\.2\.12\.0 is the public index's placeh"
+        ):
+            installed_versions(read)
+        return
     with caplog.at_level(logging.WARNING):
-        assert installed_versions(read)["neuronx-distributed-inference"] == "0.9.1"
-    assert "0.9.1 is not of Neuron SDK 2.28 (0.8.x)" in caplog.text
+        versions = installed_versions(read)
+    assert versions == {each: found[0] if each == name else f"{pin}1" for each, pin in PINS.items()}
+    assert (said or "") in caplog.text
+    assert bool(caplog.records) == bool(said)

@@ -1,7 +1,7 @@
 """Decoding on compiled graphs: greedy's tokens, whatever is drafted."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,26 +13,15 @@ from hypothesis import strategies as st
 
 from rehearsal.bench import neuron_loop
 from service.decoding.constraint import Constraint
-from service.decoding.generation import RunningGeneration, generate, step
+from service.decoding.generation import RunningGeneration, generate
 from service.decoding.medusa import MedusaProposer
 from service.decoding.proposer import NO_PROPOSER, ChainProposer, PredictionProposer, PromptCopyProposer, Proposer
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
-from service.engines.batch import Batch
-from service.engines.neuron.configuration import (
-    CANDIDATES,
-    CompileSettings,
-    ConfigurationError,
-    MedusaShape,
-    forward_shape,
-    neuron_arguments,
-)
+from service.engines.neuron.configuration import CANDIDATES, ConfigurationError
 from service.engines.neuron.forward import CompiledTarget, ForwardContractError, ForwardShape
 from service.engines.neuron.hugging_face import MedusaGenerator, Unconstrained
-from service.engines.protocol import GenerationResult
-from service.engines.torch_engine import TorchModel, build_forward
 from service.settings import Settings
-from service.weights.model_folder import load_model
 from tests.decoding.test_drafting import Foretold, foretold, given_as
 from tests.decoding.tiny import (
     CONFIG,
@@ -40,15 +29,13 @@ from tests.decoding.tiny import (
     check_statistics,
     choices,
     compile_grammar,
-    encode,
     grammars,
     numbers,
     pending,
     prompts,
     traced_tokens,
 )
-from tests.engines.neuron import published_tree
-from tests.engines.neuron.fake_compiled import FakeCompiled, Output, greedy
+from tests.engines.neuron.fake_compiled import PUBLISHED_TREE, FakeCompiled, Output, greedy, shared
 
 VOCABULARY = CONFIG.vocab_size
 FREE = "start: /[a-g ]{40}/"
@@ -129,56 +116,18 @@ def test_any_drafts_on_any_graph_give_greedy_s_tokens(
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("rows", "is_chain"), [(24, False), (6, True)])
-def test_a_wide_tree_or_the_best_chain_of_it_saves_forwards(seed: int, rows: int, is_chain: bool) -> None:
+@pytest.mark.parametrize(
+    ("tree", "rows", "is_chain"), [(WIDE, 24, False), (WIDE, 6, True), (PUBLISHED_TREE, 64, False)]
+)
+def test_a_tree_or_the_best_chain_of_it_saves_forwards(
+    seed: int, tree: list[list[int]], rows: int, is_chain: bool
+) -> None:
     model = FakeCompiled(replace(shape_of(4, rows), is_chain=is_chain), VOCABULARY, seed)
 
-    generation = decode(model, MedusaTree.from_choices(WIDE, 4), [3, 4], compile_grammar(FREE), 40)
+    generation = decode(model, MedusaTree.from_choices(tree, 4), [3, 4], compile_grammar(FREE), 40)
 
     assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
     assert generation.statistics.forwards < 40
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_published_tree_of_64_rows_gives_greedy_s_tokens(seed: int) -> None:
-    """Check 4 heads, 63 nodes of depth 4, and the positions that a compilation chooses for them."""
-    tree = published_tree.CHOICES
-    described = MedusaShape(published_tree.HEADS, tuple(map(tuple, tree)))
-    arguments = neuron_arguments(described, CompileSettings(max_prompt_tokens=384, max_new_tokens=96))
-    shape = forward_shape(arguments)
-    model = FakeCompiled(shape, VOCABULARY, seed)
-
-    generation = decode(model, MedusaTree.from_choices(tree, shape.num_heads), [3, 4], compile_grammar(FREE), 40)
-
-    assert (shape.rows, shape.num_heads, shape.seq_len) == (64, 4, 576)
-    assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
-    assert generation.statistics.forwards < 40
-
-
-@pytest.mark.parametrize("prompt", [[0], [0, 0, 0], [5, 0, 7, 0], [0, 5]])
-def test_token_id_0_is_a_token_like_others(prompt: list[int]) -> None:
-    seen_zero = False
-    for seed in range(12):
-        model = FakeCompiled(shape_of(3, 20), VOCABULARY, seed)
-        expected = greedy(model, prompt, Unconstrained(VOCABULARY, ()), 30)
-        generation = decode(model, MedusaTree.from_choices(WIDE, 3), prompt, Unconstrained(VOCABULARY, ()), 30)
-        assert generation.tokens == expected
-        assert generation.stop_reason == "length"
-        seen_zero = seen_zero or 0 in expected
-    assert seen_zero
-
-
-@given(st.integers(0, VOCABULARY - 1), st.integers(0, 7))
-@settings(max_examples=40, deadline=None)
-def test_the_first_end_token_ends_it_wherever_it_stands(end: int, seed: int) -> None:
-    model = FakeCompiled(shape_of(3, 20), VOCABULARY, seed)
-    whole = greedy(model, [2, 3], Unconstrained(VOCABULARY, ()), 40)
-    expected = whole[: whole.index(end) + 1] if end in whole else whole
-
-    generation = decode(model, MedusaTree.from_choices(WIDE, 3), [2, 3], Unconstrained(VOCABULARY, [end]), 40)
-
-    assert generation.tokens == expected
-    assert generation.stop_reason == ("finished" if end in whole else "length")
 
 
 def test_a_forced_run_costs_no_decision_and_is_read_in_pieces_where_it_is_longer_than_a_step() -> None:
@@ -193,14 +142,6 @@ def test_a_forced_run_costs_no_decision_and_is_read_in_pieces_where_it_is_longer
     assert [node.token_text for step in found.steps for node in step.nodes] == list(map(str, found.tokens[:-2]))
     statuses = [[node.status for node in step.nodes] for step in found.steps]
     assert statuses[:3] == [[], ["sampled", "forced", "forced", "forced"], ["forced"] * 4]
-
-
-@pytest.mark.parametrize(("grammar", "forwards"), [('start: " abcd ef"', 0), ('start: " abcd ef" ("a" | "c")', 1)])
-def test_forced_tokens_ride_in_the_prompt_s_forward_and_cost_none(grammar: str, forwards: int) -> None:
-    found = decode(FakeCompiled(shape_of(2, 6), VOCABULARY), None, [3], compile_grammar(grammar))
-
-    assert found.tokens[: len(encode(" abcd ef"))] == encode(" abcd ef")
-    assert found.statistics.forwards == found.statistics.decisions == forwards
 
 
 @pytest.mark.parametrize("spare", [0, -1])
@@ -224,17 +165,6 @@ def test_prompts_that_were_not_compiled_for_are_refused() -> None:
         decode(model, None, [], Unconstrained(VOCABULARY, ()))
     with pytest.raises(ValueError, match="25 prompt tokens are more than the 24"):
         decode(model, None, [1] * 25, Unconstrained(VOCABULARY, ()))
-
-
-def test_a_model_is_used_again_without_a_trace_of_what_it_read() -> None:
-    model, tree = FakeCompiled(shape_of(4, 24), VOCABULARY, 3), MedusaTree.from_choices(WIDE, 4)
-    target = model.target()
-
-    for prompt in ([1, 2, 3, 4, 5, 6, 7, 8], [7], [1, 2, 3]):
-        generation = generate(
-            target, MedusaProposer(target, tree), prompt, Unconstrained(VOCABULARY, ()), max_tokens=30
-        )
-        assert generation.tokens == greedy(model, prompt, Unconstrained(VOCABULARY, ()), 30)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -269,20 +199,19 @@ def test_sequences_of_one_graph_join_and_leave_without_a_trace(
     """Check a graph of several sequences: beside any others the tokens are those of greedy decoding."""
     alone, tree = graph
     model = FakeCompiled(replace(alone.shape, batch_size=batch_size), VOCABULARY, alone.seed)
-    slots: dict[int, tuple[list[int], RunningGeneration]] = {}
-    while waiting or slots:
-        for sequence in sorted(set(range(batch_size)) - set(slots)):
-            if waiting and (not slots or data.draw(st.booleans(), label="joins")):
-                grammar, prompt, drafts, max_tokens = waiting.pop(0)
-                target = model.target(sequence=sequence)
-                proposer = drafting(target, tree) if drafts else NO_PROPOSER
-                expected = greedy(alone, prompt, compile_grammar(grammar), max_tokens)
-                running = RunningGeneration(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
-                slots[sequence] = (expected, running)
-        for sequence in [sequence for sequence, (_, running) in slots.items() if not running.goes_on()]:
-            expected, running = slots.pop(sequence)
-            assert running.result().tokens == expected
-        step([running for _, running in slots.values()])
+
+    def starts(grammar: str, prompt: list[int], drafts: bool, max_tokens: int) -> Callable[[int], RunningGeneration]:
+        def start(sequence: int) -> RunningGeneration:
+            target = model.target(sequence=sequence)
+            proposer = drafting(target, tree) if drafts else NO_PROPOSER
+            return RunningGeneration(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
+
+        return start
+
+    found = shared([starts(*each) for each in waiting], batch_size, lambda: data.draw(st.booleans(), label="joins"))
+    assert found == [
+        greedy(alone, prompt, compile_grammar(grammar), max_tokens) for grammar, prompt, _, max_tokens in waiting
+    ]
 
 
 def test_a_graph_compiled_for_something_else_is_told_from_its_answers() -> None:
@@ -391,8 +320,7 @@ def test_a_configuration_that_medusa_gets_wrong_is_refused() -> None:
         generator(nxdi_model(async_mode=True))
 
 
-QUESTIONS = 150
-IN_BATCHES, BATCH = 60, 8
+QUESTIONS = 100
 
 
 @pytest.fixture(autouse=True)
@@ -404,43 +332,15 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_a_plan_takes_few_forwards_and_none_is_lost_or_other_than_greedy_s() -> None:
+def test_a_plan_takes_few_forwards_fewer_with_more_rows_and_none_is_other_than_greedy_s() -> None:
+    """Rows beyond the tree's copy the question."""
     settings = Settings()
     tree = json.loads((settings.model_dir / "medusa_tree.json").read_text(encoding="utf-8"))
 
-    run = neuron_loop.measure(settings.model_dir, settings.cache_dir, len(tree) + 1, QUESTIONS, compare=True)
+    of_tree, more = (
+        neuron_loop.measure(settings.model_dir, settings.cache_dir, rows, QUESTIONS, compare=True)
+        for rows in (len(tree) + 1, 32)
+    )
 
-    assert run["forwards"] < run["greedy_forwards"] / 2
-    assert run["finished"] == run["identical_to_greedy"] == QUESTIONS
-
-
-@pytest.mark.slow
-def test_rows_beyond_the_tree_s_copy_the_question_and_save_forwards() -> None:
-    settings = Settings()
-
-    tree = json.loads((settings.model_dir / "medusa_tree.json").read_text(encoding="utf-8"))
-
-    run = neuron_loop.measure(settings.model_dir, settings.cache_dir, 32, 60, compare=True)
-    alone = neuron_loop.measure(settings.model_dir, settings.cache_dir, len(tree) + 1, 60, compare=False)
-
-    assert run["forwards"] < alone["forwards"]
-    assert run["finished"] == run["identical_to_greedy"] == 60
-
-
-@pytest.mark.slow
-def test_plans_of_a_batch_are_those_of_the_model_alone() -> None:
-    settings = Settings()
-    loaded = load_model(settings.model_dir, settings.cache_dir)
-    forward = build_forward(loaded, "float32")
-    model = TorchModel(loaded, forward, settings.max_prompt_tokens, slots=BATCH)
-    asked = neuron_loop.requests(settings.model_dir, IN_BATCHES)
-    batch, waiting, found = Batch[int](model), list(enumerate(asked)), dict[int, list[int]]()
-
-    while waiting or len(batch):
-        while waiting and len(batch) < BATCH:
-            batch.add(*waiting.pop(0))
-        for number, outcome in batch.step():
-            assert isinstance(outcome, GenerationResult)
-            found[number] = outcome.tokens
-
-    assert [found[number] for number in range(len(asked))] == [model.generate(request).tokens for request in asked]
+    assert more["forwards"] < of_tree["forwards"] < of_tree["greedy_forwards"] / 2
+    assert {each[name] for each in (of_tree, more) for name in ("finished", "identical_to_greedy")} == {QUESTIONS}

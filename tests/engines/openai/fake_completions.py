@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 Fault = Callable[[asyncio.StreamWriter], Any]
 
+STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 # Plans for "red nike running shoes".
 LEGAL = " find Brand nike Type running shoes Fashion"
 ILLEGAL = " find Brand adidas Type running shoes Fashion"  # the shopper named no adidas
@@ -89,7 +90,7 @@ class FakeCompletions:
         return await self._stream(text, writer)
 
     async def _stream(self, text: str, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        writer.write(STREAM)
         try:
             for word in text.split(" ")[1:]:
                 await asyncio.sleep(self.pause)
@@ -155,19 +156,19 @@ async def garbage(writer: asyncio.StreamWriter) -> None:
 
 
 async def broken_event(writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    writer.write(STREAM)
     send_event(writer, '{"choices": [{"text": 7}]}')
 
 
 async def disconnect(writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    writer.write(STREAM)
     send_event(writer, json.dumps({"choices": [{"text": " find", "finish_reason": None}]}))
     await writer.drain()
     writer.transport.abort()
 
 
 async def endless(writer: asyncio.StreamWriter) -> None:
-    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    writer.write(STREAM)
     for _ in range(40):
         writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
         await writer.drain()

@@ -1,4 +1,7 @@
-"""Tests that peers are measured in turns, in processes of their own, and that one that fails stops no other."""
+"""Peers are measured in turns, in processes of their own, one that fails stops no other; vLLM is started and judged.
+
+`tests/engines/openai/test_real_servers.py` runs vLLM itself.
+"""
 
 import json
 import sys
@@ -13,7 +16,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from rehearsal.bench.machine import read_machines
+from infra.fleet.vllm import on_processors
+from rehearsal.bench.neuron_day.day import free_port
 from rehearsal.bench.peers.__main__ import (
     AGREEMENT_QUESTIONS,
     OURS,
@@ -26,12 +30,11 @@ from rehearsal.bench.peers.__main__ import (
     measure,
 )
 from rehearsal.bench.peers.checkpoint import prepare, write_gguf
-from rehearsal.bench.peers.engines import read_weights, token_names
-from rehearsal.bench.peers.environment import PEERS, Peer, requirements, why_not_installed
+from rehearsal.bench.peers.engines import token_names
+from rehearsal.bench.peers.environment import PEERS, requirements, why_not_installed
 from rehearsal.bench.peers.worker import PEERS as WORKER_PEERS
 from rehearsal.bench.peers.worker import Worker, greedy, to_gbnf
-from rehearsal.bench.tables import render
-from rehearsal.tools.readme import FIGURES
+from rehearsal.bench.vllm import drafts, serving, summary
 from service.decoding.constraint import GrammarCompiler
 from service.decoding.llama import Llama
 from service.planner.grammar import plan_grammar
@@ -95,7 +98,7 @@ class _Engine:
             raise PeerError("its process ended with 9")
 
 
-def test_engines_take_turns_and_each_is_first_as_often() -> None:
+def test_engines_take_turns_and_each_is_first_as_often_and_one_that_fails_stops_no_other() -> None:
     log: list[tuple[str, str]] = []
     found = compare({name: _Engine(name, log) for name in "abc"}, ASKED, turns=3, rows=(1, 4))
 
@@ -107,20 +110,11 @@ def test_engines_take_turns_and_each_is_first_as_often() -> None:
     assert found.plan_ms("b", "our grammar", found.plans["a", "our grammar"])["identical_to_ours"] == 1.0
     assert len(found.plans["a", "our grammar"]) == len(ASKED)  # the warm-up does not count
 
-
-def test_one_that_fails_is_listed_and_the_others_go_on() -> None:
-    log: list[tuple[str, str]] = []
-    engines = {"a": _Engine("a", log), "b": _Engine("b", log, fails_at=2), "c": _Engine("c", log)}
-    found = compare(engines, ASKED, turns=2, rows=(1, 4))
-
+    log.clear()
+    found = compare({"a": _Engine("a", log), "b": _Engine("b", log, fails_at=2)}, ASKED, turns=2, rows=(1, 4))
     assert found.failed == {"b": "its process ended with 9"}
-    assert len(found.plans["c", "our grammar"]) == len(ASKED)
+    assert len(found.plans["a", "our grammar"]) == len(ASKED)
     assert sum(name == "b" for _, name in log) == 3  # never asked again
-
-
-def test_a_process_answers_over_its_pipes() -> None:
-    with _worker("well") as process:
-        assert process.ask({"do": "forward", "rows": 4, "times": 2}) == {"ms": [4.0, 4.0]}
 
 
 @pytest.mark.parametrize(
@@ -132,13 +126,10 @@ def test_a_process_answers_over_its_pipes() -> None:
     ],
 )
 def test_a_process_that_gives_no_answer_says_why(how: str, reason: str) -> None:
+    with pytest.raises(PeerError, match="cannot be started"):
+        PeerProcess(["/nowhere/python"])
     with _worker(how) as process, pytest.raises(PeerError, match=reason):
         process.ask({"do": "plan"}, seconds=0.5 if how == "hangs" else 30)
-
-
-def test_a_missing_interpreter_is_a_reason_too(tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match="cannot be started"):
-        PeerProcess([str(tmp_path / "python")])
 
 
 def test_without_the_peers_environment_all_peers_are_listed_with_the_reason(
@@ -175,26 +166,16 @@ def test_a_peer_with_other_logits_is_void(
     assert "forward_ms" not in figures["llama.cpp Q8_0"]
 
 
-def test_what_pip_said_is_the_reason_where_a_package_is_not_installed(tmp_path: Path) -> None:
-    python = tmp_path / "bin" / "python"
-    python.parent.mkdir()
-    python.touch()
-    (tmp_path / "not-installed.json").write_text(json.dumps({"llama-cpp-python": "no C++ compiler"}))
-
-    assert why_not_installed(python, Peer("llama.cpp Q8_0", "llama-cpp-python")) == "not installed: no C++ compiler"
-    assert why_not_installed(python, Peer("CTranslate2 int8", "ctranslate2")) == ""
-
-
-def test_requirements_take_this_environments_version_where_they_name_none() -> None:
-    assert f"numpy=={np.__version__}" in requirements()
-    assert all("==" in line for line in requirements())
-
-
-def test_every_peer_has_its_package_and_a_worker() -> None:
-    wanted = {line.partition("==")[0] for line in requirements()}
-
-    assert {peer.requirement for peer in PEERS} <= wanted
+def test_every_peer_has_a_pinned_package_and_a_worker_and_what_pip_said_is_the_reason_without(tmp_path: Path) -> None:
+    assert {peer.requirement for peer in PEERS} <= {line.partition("==")[0] for line in requirements()}
     assert {peer.name for peer in PEERS} == set(WORKER_PEERS)
+    assert f"numpy=={np.__version__}" in requirements(), "this environment's version where they name none"
+    assert all("==" in line for line in requirements())
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    (tmp_path / "not-installed.json").write_text(json.dumps({"llama-cpp-python": "no C++ compiler"}))
+    reasons = [why_not_installed(tmp_path / "bin" / "python", peer) for peer in PEERS]
+    assert set(reasons) == {"", "not installed: no C++ compiler"}
 
 
 def test_peers_are_held_to_avx2_with_our_kernel_where_they_can_be(
@@ -271,33 +252,12 @@ def test_a_plans_grammar_in_gbnf() -> None:
         to_gbnf("%ignore x")
 
 
-def test_the_table_names_machine_and_kernel_and_lists_what_is_missing() -> None:
-    ((name, figure), *_) = read_machines(FIGURES / "peers.json").items()
-    figure["threads"]["1"]["OpenVINO int8"] = {"failed": "not installed: no wheel for this system"}
-    figure["forced"] = True
-    figure["threads"]["1"]["CTranslate2 int8"]["instructions"] = "AVX2 alone"
-    figure["threads"]["1"]["llama.cpp Q8_0"]["instructions"] = "what it detects"
-    table = render("peers", {"machines": {name: figure, "Ryzen 5600, avx2": figure}})
-
-    assert f"**{name}**" in table
-    assert "**Ryzen 5600, avx2**" in table
-    assert "OpenVINO int8: not installed: no wheel for this system." in table
-    assert "llama.cpp Q8_0" in table.rsplit("May use all of this processor's instructions: ", 1)[1]
-    assert "| OpenVINO int8 |" not in table
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepare(tiny_model_dir, tmp_path_factory.mktemp("cache"), lambda _: None)
 
 
-def test_it_is_made_once_for_a_model(checkpoint: Path, tiny_model_dir: Path) -> None:
-    said: list[str] = []
-    assert prepare(tiny_model_dir, checkpoint.parents[1], said.append) == checkpoint
-    assert said == []
-
-
-def test_float16_comes_back_bit_for_bit(checkpoint: Path, tmp_path: Path) -> None:
+def test_float16_and_the_tokenizer_come_back_bit_for_bit(checkpoint: Path, tmp_path: Path) -> None:
     convert_gguf(checkpoint / "float16.gguf", tmp_path / "back")
     written, back = load_file(checkpoint / "model.safetensors"), load_file(tmp_path / "back" / "model.safetensors")
 
@@ -307,41 +267,76 @@ def test_float16_comes_back_bit_for_bit(checkpoint: Path, tmp_path: Path) -> Non
     config = json.loads((tmp_path / "back" / "config.json").read_text(encoding="utf-8"))
     assert config["rope_theta"] == 10000.0
     assert (config["bos_token_id"], config["eos_token_id"]) == (0, 1)
+    folders = [Tokenizer.from_file(str(folder / "tokenizer.json")) for folder in (checkpoint, tmp_path / "back")]
+    texts = [tokenizer.encode(" red running shoes size 10\n").ids for tokenizer in folders]
+    assert texts[0] == texts[1]
 
 
-def test_the_tokenizer_comes_back(checkpoint: Path, tmp_path: Path) -> None:
-    convert_gguf(checkpoint / "float16.gguf", tmp_path / "back")
-    text = " red running shoes size 10\n"
-    ids = [
-        Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids
-        for folder in (checkpoint, tmp_path / "back")
-    ]
-    assert ids[0] == ids[1]
-
-
-@pytest.mark.parametrize(("file", "matrix", "most"), [("q8_0.gguf", "Q8_0", 0.01), ("q4_0.gguf", "Q4_0", 0.15)])
-def test_quantised_weights_are_near(checkpoint: Path, file: str, matrix: str, most: float) -> None:
-    kinds = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(checkpoint / file).tensors}
-    assert kinds["blk.0.ffn_up.weight"] == matrix
-    assert kinds["token_embd.weight"] == "Q8_0"  # a tied head keeps 8 bits
-    assert kinds["output_norm.weight"] == "F32"
-
-    (read,) = (t for t in gguf.GGUFReader(checkpoint / file).tensors if t.name == "blk.0.ffn_up.weight")
-    written = read_weights(checkpoint)["model.layers.0.mlp.up_proj.weight"]
-    error = np.abs(gguf.quants.dequantize(read.data, read.tensor_type) - written).max()
-    assert error < most * np.abs(written).max()
-
-
-def test_scaled_positions_are_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_scaled_positions_and_tokenizers_other_than_bpe_are_refused(checkpoint: Path, tmp_path: Path) -> None:
     config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps(config | {"rope_scaling": {"factor": 8}}), encoding="utf-8")
     with pytest.raises(ValueError, match="rope_scaling"):
         write_gguf(tmp_path, tmp_path / "x.gguf", gguf.GGMLQuantizationType.Q8_0)
-
-
-def test_only_bpe_tokenizers_are_written(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": {"type": "Unigram"}}), encoding="utf-8")
     with pytest.raises(ValueError, match="only BPE"):
         token_names(tmp_path, {"vocab_size": 4})
-    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    assert len(token_names(checkpoint, config)) == config["vocab_size"]
+
+
+EXPORT = Path("/exported")
+
+
+def test_vllm_tells_nobody_of_this_machine_and_reads_our_grammars() -> None:
+    way = drafts(EXPORT)["itself as a draft model"]
+    server = on_processors("/exported", "planner", 8100, cores=(2, 3), length=512, speculation=way)
+    assert server.environment["VLLM_NO_USAGE_STATS"] == server.environment["HF_HUB_OFFLINE"] == "1"
+    assert server.environment["VLLM_CPU_OMP_THREADS_BIND"] == "2-3"
+    named = dict(zip(server.arguments[4::2], server.arguments[5::2], strict=True))
+    assert (named["--host"], named["--port"], named["--max-model-len"]) == ("127.0.0.1", "8100", "512")
+    assert json.loads(named["--structured-outputs-config"]) == {"backend": "guidance"}
+    assert json.loads(named["--speculative-config"])["method"] == "draft_model"
+
+
+def test_an_eagle_head_is_tried_where_the_export_has_one(tmp_path: Path) -> None:
+    assert "EAGLE-3" not in drafts(tmp_path)
+    (tmp_path / "eagle").mkdir()
+    assert drafts(tmp_path)["EAGLE-3"] == {
+        "method": "eagle3", "model": str(tmp_path / "eagle"), "num_speculative_tokens": 4,
+    }  # fmt: skip
+
+
+def test_a_refused_plan_of_vllm_is_no_identical_one() -> None:
+    found = summary(
+        {"tokens": [(1, 2), None, (3,)], "ms": [10.0, 30.0, 20.0], "grammar_as": None}, [(1, 2), (4,), (5,)]
+    )
+    assert (found["plans"], found["refused"], found["identical_to_our_float32"]) == (3, 1, 1)
+    assert (found["p50_ms"], found["plans_a_second"]) == (20.0, 50.0)
+
+
+def program(folder: Path, does: str) -> Path:
+    """A `vllm` of the test's own beside a Python."""
+    vllm = folder / "vllm"
+    vllm.write_text(f"#!/bin/bash\n{does}\n", encoding="utf-8")
+    vllm.chmod(0o755)
+    return folder / "python"
+
+
+def test_a_vllm_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+    python = program(tmp_path, "echo loading; echo no memory >&2; exit 3")
+    with (
+        pytest.raises(RuntimeError, match="loading / no memory"),
+        serving(EXPORT, python, tmp_path / "log", port=free_port(), length=512),
+    ):
+        pytest.fail("it has not started")
+
+
+def test_vllm_is_gone_after_the_block(tmp_path: Path) -> None:
+    (tmp_path / "health").touch()
+    port = free_port()
+    python = program(tmp_path, f"cd {tmp_path}; exec {sys.executable} -m http.server {port} --bind 127.0.0.1")
+    with serving(EXPORT, python, tmp_path / "log", port=port, length=512) as url:
+        assert url == f"http://127.0.0.1:{port}/v1"
+    with (
+        pytest.raises(RuntimeError, match="it said nothing"),
+        serving(EXPORT, program(tmp_path, "exit 1"), tmp_path / "log", port=port, length=512),
+    ):
+        pytest.fail("the first one still answers")

@@ -18,7 +18,6 @@ from rehearsal.bench.quality import (
     scores,
     span_f1,
 )
-from rehearsal.bench.questions import own_questions
 from service.planner.plan import Plan, Price
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
@@ -37,72 +36,48 @@ def _plan(intent: str = "find_product", **fields: object) -> Plan:
 
 
 SHOES = Example(
-    "Red shoes",
-    PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("color", 0, 0), FacetSpan("type", 1, 1)]),
+    "Red shoes", PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("color", 0, 0), FacetSpan("type", 1, 1)])
 )
+
+
+CHAT = Example("tell me a joke", PlanDraft("conversational", "out_of_scope"))
+PRICED = Example("red shoes under 40", PlanDraft("keyword", "find_product", ["catalog"]), price=(None, 40.0))
+LEAF = Example(
+    "lamp oil", PlanDraft("keyword", "find_product", ["catalog"], vertical="home-garden"), knows_vertical=True
+)
+REFUSAL = _plan("out_of_scope", queries=[], sources=[])
+
+
+@pytest.mark.parametrize(
+    ("judged", "expected"),
+    [
+        ([("queryner", SHOES, None), ("queryner", SHOES, _plan())], {"valid_plans": 0.5, "intent": 0.5}),
+        ([("clinc", CHAT, REFUSAL), ("queryner", SHOES, REFUSAL), ("queryner", SHOES, _plan())],
+         {"out_of_scope_recall": 1.0, "out_of_scope_false_alarms": 0.5}),
+        ([("queryner", SHOES, _plan(facets={"color": ["blue"]}))], {"invented_facet_values": 1}),
+        ([("price", PRICED, _plan(price=Price(max=40.0))), ("price", PRICED, _plan(price=Price(min=40.0)))],
+         {"price_exact": 0.5}),
+        # Only verticals are judged by every leaf: otherwise half of all questions would be easy templates.
+        ([("queryner", SHOES, _plan("ask_product")), ("taxonomy", LEAF, _plan(vertical="home-garden")),
+          *[(MORE_LEAVES, LEAF, _plan(vertical="hardware"))] * 3],
+         {"questions": 5, "vertical": 0.25, "intent": 0.5}),
+    ],
+    ids=["a missing plan counts against every figure", "out of scope", "invented values", "prices", "verticals"],
+)  # fmt: skip
+def test_a_figure_means_what_it_says(
+    judged: list[tuple[str, Example, Plan | None]], expected: dict[str, float]
+) -> None:
+    figures = scores([_judged(*each) for each in judged])
+
+    assert {name: figures[name] for name in expected} == expected
+    assert MORE_LEAVES not in figures["intent_by_origin"]
 
 
 def test_span_f1_counts_pairs_of_facet_and_text() -> None:
     half = _judged("queryner", SHOES, _plan(facets={"color": ["red"], "brand": ["shoes"]}))
     whole = _judged("queryner", SHOES, _plan(facets={"color": ["red"], "type": ["shoes"]}))
 
-    assert span_f1([half]) == 0.5
-    assert span_f1([whole]) == 1.0
-    assert span_f1([_judged("queryner", SHOES, None)]) == 0.0
-
-
-def test_a_missing_plan_counts_against_every_figure() -> None:
-    figures = scores([_judged("queryner", SHOES, None), _judged("queryner", SHOES, _plan())])
-
-    assert figures["valid_plans"] == 0.5
-    assert figures["intent"] == 0.5
-
-
-def test_out_of_scope_recall_and_false_alarms_look_at_different_questions() -> None:
-    chat = Example("tell me a joke", PlanDraft("conversational", "out_of_scope"))
-    figures = scores(
-        [
-            _judged("clinc", chat, _plan("out_of_scope", queries=[], sources=[])),
-            _judged("queryner", SHOES, _plan("out_of_scope", queries=[], sources=[])),
-            _judged("queryner", SHOES, _plan()),
-        ]
-    )
-
-    assert figures["out_of_scope_recall"] == 1.0
-    assert figures["out_of_scope_false_alarms"] == 0.5
-
-
-def test_an_invented_value_is_counted() -> None:
-    figures = scores([_judged("queryner", SHOES, _plan(facets={"color": ["blue"]}))])
-
-    assert figures["invented_facet_values"] == 1
-
-
-def test_prices_are_exact_only_with_both_bounds() -> None:
-    priced = Example("red shoes under 40", PlanDraft("keyword", "find_product", ["catalog"]), price=(None, 40.0))
-    right = _judged("price", priced, _plan(price=Price(max=40.0)))
-    wrong = _judged("price", priced, _plan(price=Price(min=40.0)))
-
-    assert scores([right, wrong])["price_exact"] == 0.5
-
-
-def test_verticals_are_judged_by_every_leaf_and_nothing_else_is() -> None:
-    """Check that only verticals use every leaf: otherwise half of all questions would be easy templates."""
-    leaf = Example(
-        "lamp oil", PlanDraft("keyword", "find_product", ["catalog"], vertical="home-garden"), knows_vertical=True
-    )
-    figures = scores(
-        [
-            _judged("queryner", SHOES, _plan("ask_product")),
-            _judged("taxonomy", leaf, _plan(vertical="home-garden")),
-            *[_judged(MORE_LEAVES, leaf, _plan(vertical="hardware"))] * 3,
-        ]
-    )
-
-    assert figures["questions"] == 5
-    assert figures["vertical"] == 0.25
-    assert figures["intent"] == 0.5
-    assert MORE_LEAVES not in figures["intent_by_origin"]
+    assert [span_f1([each]) for each in (half, whole, _judged("queryner", SHOES, None))] == [0.5, 1.0, 0.0]
 
 
 def test_a_turn_counts_where_all_that_filters_is_right() -> None:
@@ -157,22 +132,3 @@ def test_a_line_without_three_columns_is_named(tmp_path: Path) -> None:
     (tmp_path / "scope.tsv").write_text("out\tout_of_scope\tyo\nout\tyo\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"scope\.tsv:2: 2 columns"):
         read_scope_questions(tmp_path / "scope.tsv")
-
-
-RIGHT = Plan(
-    mode="keyword",
-    intent="find_product",
-    queries=["red shoes"],
-    sources=["catalog"],
-    facets={"color": ["red"], "type": ["shoes"]},
-)
-WRONG = Plan(mode="keyword", intent="out_of_scope")
-
-
-def test_own_questions_are_plannable_and_cover_history() -> None:
-    questions = own_questions()
-
-    assert len(questions) >= 40
-    assert all(question.words for question in questions)
-    assert any(len(question.utterances) > 1 for question in questions)
-    assert len(own_questions(200)) == 200

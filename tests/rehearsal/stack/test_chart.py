@@ -176,9 +176,3 @@ def test_nobody_but_envoy_and_prometheus_reaches_a_host() -> None:
     for cell in CELLS:
         labels = _of("Deployment")[f"shop-{cell}"]["spec"]["template"]["metadata"]["labels"]
         assert policy["podSelector"]["matchLabels"].items() <= labels.items()
-
-
-def test_the_charts_files_are_the_stacks_own() -> None:
-    for name in ("envoy.yaml", "balancer-rules.yaml"):
-        assert (CHART / "files" / name).resolve() == PARTS / name
-    assert (CHART / "files" / "prometheus-rules.yaml").resolve() == RULES

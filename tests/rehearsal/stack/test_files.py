@@ -15,7 +15,6 @@ import yaml
 
 from rehearsal.stack.folder import (
     CELLS,
-    COMPOSE_NETWORK,
     MOST_HOSTS,
     PARTS,
     ROOT,
@@ -23,9 +22,7 @@ from rehearsal.stack.folder import (
     Shape,
     StackError,
     found,
-    free_network,
     hurried,
-    limit_callers,
     set_clock,
     write_hosts,
 )
@@ -40,33 +37,6 @@ def _checked(*command: str | Path) -> str:
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
-
-
-@needs_parts
-def test_envoy_takes_its_configuration(tmp_path: Path) -> None:
-    folder = a_folder(tmp_path / "stack")
-
-    assert "OK" in _checked(found("envoy"), "--mode", "validate", "-c", folder.path / "envoy.yaml")
-
-
-@needs_parts
-def test_envoy_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    """Otherwise the test above would say nothing."""
-    broken = a_folder(tmp_path / "stack").path / "envoy.yaml"
-    broken.write_text(broken.read_text(encoding="utf-8").replace("health_checks:", "health_cheques:"), encoding="utf-8")
-
-    done = subprocess.run([found("envoy"), "--mode", "validate", "-c", str(broken)], capture_output=True, check=False)
-    assert done.returncode != 0
-
-
-@needs_parts
-def test_a_rehearsal_limits_callers_to_what_two_cores_carry(tmp_path: Path) -> None:
-    folder = a_folder(tmp_path / "stack")
-
-    limit_callers(folder, 100)
-
-    assert "max_tokens: 200, tokens_per_fill: 100," in (folder.path / "envoy.yaml").read_text(encoding="utf-8")
-    _checked(found("envoy"), "--mode", "validate", "-c", folder.path / "envoy.yaml")
 
 
 @needs_parts
@@ -121,22 +91,6 @@ def test_a_scrape_may_take_as_long_as_the_time_between_two(tmp_path: Path) -> No
 def test_a_shape_that_the_files_do_not_have_is_refused() -> None:
     with pytest.raises(StackError, match="1 to 4"):
         Shape(hosts=MOST_HOSTS + 1)
-
-
-def test_a_folder_has_this_machines_addresses_alone_and_so_many_hosts(tmp_path: Path) -> None:
-    folder = a_folder(tmp_path / "stack", hosts=2)
-    written = [path for path in folder.path.rglob("*.y*ml") if path.is_file()]
-
-    assert not [path for path in written if COMPOSE_NETWORK in path.read_text(encoding="utf-8")]
-    for cell in CELLS:
-        assert _endpoints(folder.path / "hosts" / f"{cell}.yaml") == folder.hosts(cell)
-    jobs = yaml.safe_load((folder.path / "prometheus.yml").read_text(encoding="utf-8"))["scrape_configs"]
-    targets = [each["targets"] for each in jobs[0]["static_configs"]]
-    assert targets == [[f"{address}:8080" for address in folder.hosts(cell)] for cell in CELLS]
-
-
-def test_two_stacks_never_share_a_network() -> None:
-    assert free_network() != free_network()
 
 
 def test_a_draining_host_stays_listed_and_says_so(tmp_path: Path) -> None:
@@ -238,11 +192,7 @@ def test_a_hosts_clock_is_set_while_it_runs_and_its_timers_go_on(tmp_path: Path)
     asked = "import time; print(time.time(), time.monotonic())"
 
     told = subprocess.run(
-        [sys.executable, "-c", asked],
-        env=programs.clock_of("127.19.1.11"),
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", asked], env=programs.clock_of("127.19.1.11"), capture_output=True, text=True, check=True
     )
 
     there, timer = map(float, told.stdout.split())

@@ -36,12 +36,16 @@ def _running_in(folder: Path) -> list[str]:
     return found
 
 
+def command(folder: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "rehearsal.stack", "--recorded", "--hosts", "1", "--folder", str(folder), *more]
+
+
 @needs_parts
 def test_the_command_answers_a_plan_through_envoy_and_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "stack"
-    command = [sys.executable, "-m", "rehearsal.stack", "--recorded", "--once", "--hosts", "1", "--folder", str(folder)]
-
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    done = subprocess.run(
+        command(folder, "--once"), cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
 
     assert done.returncode == 0, done.stderr
     assert "by model:" in done.stdout
@@ -94,11 +98,16 @@ def test_a_caller_that_floods_is_limited_and_prometheus_has_counted_it(tmp_path:
 @needs_parts
 def test_a_stack_whose_host_does_not_start_says_which_and_why(tmp_path: Path) -> None:
     folder = tmp_path / "stack"
-    command = [sys.executable, "-m", "rehearsal.stack", "--recorded", "--once", "--hosts", "1", "--folder", str(folder)]
     variables = {"PATH": "/usr/bin:/bin", "PEAKPLAN_BACKLOG_MS": "none"}
 
     done = subprocess.run(
-        command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE
+        command(folder, "--once"),
+        cwd=ROOT,
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
 
     assert done.returncode == 1
@@ -111,9 +120,8 @@ def test_a_stack_whose_host_does_not_start_says_which_and_why(tmp_path: Path) ->
 @needs_parts
 def test_a_stack_that_is_told_to_stop_while_it_starts_leaves_nothing_running(tmp_path: Path) -> None:
     folder = tmp_path / "stack"
-    command = [sys.executable, "-m", "rehearsal.stack", "--recorded", "--hosts", "1", "--folder", str(folder)]
 
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command(folder), cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         eventually((folder / "logs" / "prometheus.log").exists, "it started nothing")
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=PATIENCE)

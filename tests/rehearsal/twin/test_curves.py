@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rehearsal.load.arrivals import CurveError
-from rehearsal.twin.curves import DAY, Curve, at_hand, flash, read_curve, steady
+from rehearsal.twin.curves import DAY, at_hand, read_curve
 
 
 def written(folder: Path, rows: str, name: str = "trace.csv") -> str:
@@ -91,20 +91,3 @@ def test_a_clone_without_recordings_rehearses_a_stated_day(tmp_path: Path) -> No
     (tmp_path / "traces").mkdir()
     (tmp_path / "traces" / "mine.csv.gz").touch()
     assert at_hand("mine", tmp_path) == "mine"
-
-
-def test_a_flash_grows_within_its_minute_holds_and_falls() -> None:
-    factor = flash(3000, 100, 10, within=60, holds=900, falls=600)
-    assert factor[99] == 1
-    assert factor[130] == pytest.approx(1 + 9 * 30.5 / 60)
-    assert set(factor[161:1059]) == {10.0}
-    assert factor[-1] == 1
-
-
-def test_noise_is_eight_percent_and_the_seeds_own() -> None:
-    noise = steady(20_000).noise(1)
-    assert noise.mean() == pytest.approx(1, abs=0.003)
-    assert noise.std() == pytest.approx(0.08, rel=0.05)
-    assert (steady(20_000).noise(1) == noise).all()
-    assert (steady(20_000).noise(2) != noise).any()
-    assert set(Curve("", np.ones(10), 1).noise(1)) == {1.0}, "a recording of seconds has its own"

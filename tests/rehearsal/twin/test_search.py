@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +15,9 @@ from rehearsal.twin import __main__ as command
 from rehearsal.twin import search
 from rehearsal.twin.curves import steady
 from rehearsal.twin.rehearsal import Plan, attempt
-from rehearsal.twin.scenarios import SCENARIOS, Situation, event_of
+from rehearsal.twin.scenarios import SCENARIOS, event_of
 from rehearsal.twin.work import stated
-from tests.rehearsal.twin.test_simulation import DEV, PRIME_DAY
+from tests.rehearsal.twin.test_simulation import PRIME_DAY
 
 PRICES = Prices.from_json()
 
@@ -77,9 +76,7 @@ def test_the_cheapest_fleets_that_hold_are_ranked_beside_the_shipped_one(
     assert all("c7a.4xlarge 3..6" in row["change"] for row in own), "what stands in stays as it is"
     assert {"c7g.4xlarge", "c8g.4xlarge"} <= set(found["left_out"])
     assert "left out: c8g.4xlarge: not among the processors: no plan was timed on one" in captured.err
-    html = (tmp_path / "out" / "search.html").read_text()
-    assert html.index("Cost frontier") < html.index(own[0]["change"]) < html.index("Scenarios of the cheapest")
-    assert "measured elsewhere" in html
+    assert own[0]["change"] in (tmp_path / "out" / "search.html").read_text()
 
 
 def test_hosts_that_the_law_adds_are_paid_for(asked: search.Asked) -> None:
@@ -93,34 +90,3 @@ def test_hosts_that_the_law_adds_are_paid_for(asked: search.Asked) -> None:
     assert trial.course.mean_hosts[0] > 1.5 * sizing.instances_wanted(ladder[0].settings, group, event[1])
     scheduled = bill(ladder[0].settings, PRICES, "", event[1]).hourly
     assert asked.dollars(ladder[0], [trial]) > 1.3 * scheduled
-
-
-def test_candidates_are_what_the_settings_accept_by_rising_capacity(asked: search.Asked) -> None:
-    own, processors = asked.ladders()
-    assert len(own) == 4, "both types, each alone, and less of the dearer one"
-    assert [asked.plan_of(ladder[0]).work.is_measured for ladder in processors] == [True]
-    for ladder in [*own, *processors]:
-        assert [each.guess for each in ladder] == sorted(each.guess for each in ladder)
-        assert ladder[-1].share == 1
-        assert ladder[0].change.startswith("groups: ")
-    event = event_of(PRIME_DAY)
-    assert event is not None
-    assert own[0][-1].guess == pytest.approx(asked.guess(PRIME_DAY))
-    assert asked.guess(PRIME_DAY) == pytest.approx(bill(PRIME_DAY, PRICES, "", event[1]).hourly, rel=0.001)
-    assert asked.plan_of(own[0][0]).peak == pytest.approx(1.1 / own[0][0].share), "asked the same"
-    plan = Plan(DEV, steady(600), stated(DEV))
-    assert all(replace(asked, plan=plan).ladders())
-
-
-@pytest.mark.parametrize("enough", [0, 1, 4, 6])
-def test_the_first_look_finds_the_least_capacity_that_passes(enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = [Plan(DEV, steady(600), stated(DEV), hosts=hosts) for hosts in range(1, 8)]
-    looks: list[int] = []
-
-    def look(situation: Situation) -> SimpleNamespace:
-        looks.append(situation.hosts or 0)
-        return SimpleNamespace(verdict=SimpleNamespace(holds=(situation.hosts or 0) > enough))
-
-    monkeypatch.setattr(search, "attempt", look)
-    assert search._lowest(plans) == enough
-    assert len(looks) <= 3

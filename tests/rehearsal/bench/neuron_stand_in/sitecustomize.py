@@ -48,7 +48,7 @@ def install(module: ModuleType) -> None:
     """Give the driver for NxDI a compiler and a device that need neither."""
 
     def fake() -> Any:
-        from tests.engines.neuron.fake_driver import FakeDriver  # imports what is being imported here
+        from tests.engines.neuron.fake_compiled import FakeDriver  # imports what is being imported here
 
         return FakeDriver()
 

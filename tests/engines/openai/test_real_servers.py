@@ -1,7 +1,7 @@
-"""The engine before a real server of completions: `transformers serve`, running the export of the model that we ship.
+"""The engine before real servers of completions, which run the export of our model: our float32 engine's tokens.
 
-It takes text prompts and no grammars, so its greedy text is followed as it streams. In float32 on one thread, its
-tokens must equal those of our own float32 engine.
+`transformers serve` takes text prompts and no grammars, so its greedy text is followed as it streams. vLLM, which
+`peakplan tools install vllm` brings, takes tokens and grammars, and drafts; `peakplan bench vllm` measures it.
 """
 
 import asyncio
@@ -12,12 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from infra.fleet.parts import REPOSITORY_ROOT
+from rehearsal.bench.neuron_day.day import free_port
+from rehearsal.bench.vllm import PYTHON, drafts, plans_of_ours, plans_over, serving
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.engines.torch_engine import TorchModel, load
@@ -33,11 +35,7 @@ from service.settings.engines import EngineConfig, OpenAiSettings
 from service.weights.exporting import export_model
 from service.weights.head_layouts import LAYOUTS
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.anyio,
-    pytest.mark.skipif(find_spec("openai") is None, reason="transformers serve needs openai: pip install -e .[test]"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.anyio]
 QUESTIONS = [
     "nike running shoes under $100",
     "where is my package",
@@ -88,6 +86,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    pytest.importorskip("openai", reason="transformers serve needs openai: pip install -e .[test]")
     folder = tmp_path_factory.mktemp("real")
     settings = Settings()
     export_model(settings.model_dir, settings.cache_dir, LAYOUTS["vllm"], folder / "export")
@@ -134,13 +133,10 @@ def request(words: str, **changes: float) -> GenerationRequest:
     )
 
 
-async def test_what_it_can_do_is_found_out(engine: OpenAiEngine) -> None:
-    assert engine.capabilities is not None
-    assert (engine.capabilities.prompt, engine.capabilities.grammar) == ("text", None)
-
-
 async def test_it_says_our_tokens_where_it_keeps_to_the_grammar(engine: OpenAiEngine, ours: TorchModel) -> None:
-    refused = 0
+    refused, found = 0, engine.capabilities
+    assert found is not None
+    assert (found.prompt, found.grammar) == ("text", None)
     for words in QUESTIONS:
         try:
             theirs = await engine.generate(request(words))
@@ -183,3 +179,23 @@ async def test_killed_it_is_missed_and_rules_plan_and_it_is_taken_up_again(serve
             await asyncio.sleep(0.1)
     assert (await planner.plan(PlanTask(question, shipped_vocabulary(), time.monotonic() + PATIENCE))).source == "model"
     await pool.close()
+
+
+VLLM = REPOSITORY_ROOT / PYTHON
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not VLLM.with_name("vllm").is_file(), reason="vLLM is not here: peakplan tools install vllm")
+@pytest.mark.parametrize("way", drafts(Path()))
+def test_plans_have_our_tokens_whatever_it_drafts_with(way: str, tmp_path: Path) -> None:
+    settings = Settings()
+    export = export_model(settings.model_dir, settings.cache_dir, LAYOUTS["vllm"], tmp_path / "export").folder
+    task = [PlanTask(Question.parse(words), shipped_vocabulary()) for words in QUESTIONS[:3]]
+    ours = plans_of_ours(export, task, dtype="float32", strategy="autoregressive")
+    speculation = drafts(export)[way]
+
+    with serving(export, VLLM, tmp_path / "log", port=free_port(), length=512, speculation=speculation) as url:
+        found = asyncio.run(plans_over(url, export, task, has_draft=speculation is not None))
+
+    assert (found["prompt_as"], found["grammar_as"]) == ("tokens", "structured_outputs")
+    assert found["tokens"] == ours["tokens"]

@@ -1,44 +1,235 @@
-"""Replicas that are forked from one process, which has the model, and slots of one."""
+"""A replica in a process of its own, its messages, forks of one that has loaded the model, and slots of one."""
 
 import asyncio
+import json
 import os
 import resource
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import service
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.engines.torch_engine import load
-from service.engines.worker.messages import ModelSource
+from service.engines.worker.messages import (
+    Cancel,
+    Channel,
+    Failure,
+    Message,
+    ModelSource,
+    Ready,
+    ReplicaConnection,
+    encode,
+)
 from service.engines.worker.replica import ReplicaEngine
 from service.engines.worker.spawn import FORK_SERVER, ForkServer, Process, can_fork, replicas_of
 from service.settings.engines import EngineConfig
-from tests.fake_models import fake_source
+from tests.fake_models import VALID_FOR_EVERY_QUESTION, fake_source
 from tests.processes import children_of, eventually, is_alive
 from tests.tiny_model import QUESTIONS, plan_request
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(not can_fork(), reason="replicas are forked on Linux only; elsewhere each loads its own model"),
+pytestmark = pytest.mark.anyio
+NO_FORKS = "replicas are forked on Linux only; elsewhere each loads its own model"
+needs_fork = pytest.mark.skipif(not can_fork(), reason=NO_FORKS)
+
+
+def request(prompt: str = "hello", seconds: float | None = None) -> GenerationRequest:
+    deadline = None if seconds is None else time.monotonic() + seconds
+    return GenerationRequest(prompt=prompt, grammar="", deadline=deadline)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ReplicaEngine]:
+    engine = ReplicaEngine(fake_source(), grace_seconds=0.3)
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+async def test_the_model_runs_in_another_process_with_one_thread_that_gives_way_to_the_server(
+    engine: ReplicaEngine,
+) -> None:
+    """Under overload the gateway must go on refusing while every replica computes."""
+    assert engine.pid is not None
+    assert engine.pid != os.getpid()
+    assert b"OMP_NUM_THREADS=1" in Path(f"/proc/{engine.pid}/environ").read_bytes().split(b"\0")
+    assert os.getpriority(os.PRIO_PROCESS, engine.pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 5, 19)
+
+
+@pytest.mark.parametrize("forkable", [False, True])
+async def test_another_python_runs_the_model_without_the_servers_packages(tmp_path: Path, forkable: bool) -> None:
+    """In AWS's Neuron container the SDK has its own protobuf, and the gateway a newer one."""
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nprintf %s "$PYTHONPATH" > {tmp_path}/path\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    engine = ReplicaEngine(replace(fake_source(), python=str(other), forkable=forkable))
+    await engine.start()
+    assert (await engine.generate(request())).text == VALID_FOR_EVERY_QUESTION
+    await engine.close()
+    assert (tmp_path / "path").read_text(encoding="utf-8") == str(Path(service.__file__).parents[1])
+
+
+async def test_what_a_replica_logs_is_json_as_the_servers_lines_are(capfd: pytest.CaptureFixture[str]) -> None:
+    engine = ReplicaEngine(fake_source())
+    await engine.start()
+    await engine.generate(request("log slow"))
+    await engine.close()
+    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert (line["level"], line["event"], line["logger"]) == ("warning", "slow", "fake")
+
+
+async def test_a_replica_whose_forward_passes_are_slow_is_waited_for(engine: ReplicaEngine) -> None:
+    await engine.generate(request("hang 0.8"))  # which looks up as late as one very slow forward pass
+    pid = engine.pid
+    work = asyncio.create_task(engine.generate(request("hang 0.6")))
+    await asyncio.sleep(0.05)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert engine.available
+    assert engine.pid == pid
+
+
+async def test_bytes_that_are_no_answer_end_the_replica() -> None:
+    engine = ReplicaEngine(fake_source("garbling"))
+    await engine.start()
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request())
+    await asyncio.wait_for(engine.failed(), 5)
+    assert not engine.available
+    await engine.close()
+
+
+async def test_an_answer_that_comes_right_after_a_cancellation_is_not_taken_for_the_next() -> None:
+    link = ReplicaConnection()
+    answer = link.expect()
+    answer.cancel()
+    assert link.owes
+    link.data_received(encode(Failure("late")))
+    assert not link.owes
+    following = link.expect()
+    assert link.owes
+    assert not following.done()
+    link.data_received(encode(Failure("in time")))
+    assert await following == Failure("in time")
+
+
+async def test_a_replica_that_starts_again_takes_no_request_before_it_is_ready(engine: ReplicaEngine) -> None:
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request("die"))
+    starting = asyncio.create_task(engine.start())
+    while not starting.done():
+        assert not engine.available
+        with pytest.raises(EngineUnavailableError):
+            await engine.generate(request())
+        await asyncio.sleep(0.001)
+    assert engine.available
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signals_to_the_group_do_not_reach_a_replica(engine: ReplicaEngine, number: signal.Signals) -> None:
+    assert engine.pid is not None
+    work = asyncio.create_task(engine.generate(request("sleep 0.1")))
+    await asyncio.sleep(0.02)
+    os.kill(engine.pid, number)
+    assert (await work).stop_reason == "finished"
+
+
+async def test_close_ends_the_process(engine: ReplicaEngine) -> None:
+    pid = engine.pid
+    assert pid is not None
+    await engine.close()
+    assert not is_alive(pid)
+    assert not engine.available
+
+
+@pytest.mark.parametrize(
+    ("loader", "arguments", "forkable", "words"),
+    [
+        ("failing", {"reason": "no weights\nhere"}, False, "ValueError: no weights here"),
+        ("die_at_load", {}, False, "process ended"),
+        ("hang_at_load", {}, False, "not ready after 1 s"),
+        ("no_such_function", {}, False, "no_such_function"),
+        pytest.param("no_such_function", {}, True, "no_such_function", marks=needs_fork),
+    ],
+)
+async def test_a_start_that_fails_says_why_and_leaves_nothing(
+    loader: str, arguments: dict[str, object], forkable: bool, words: str
+) -> None:
+    source = replace(fake_source(loader, **arguments), forkable=forkable)
+    engine = ReplicaEngine(source, start_seconds=1.0 if loader == "hang_at_load" else 30.0)
+    with pytest.raises(EngineUnavailableError, match=words):
+        await engine.start()
+    assert not engine.available
+    assert engine.pid is None
+    await engine.close()
+    assert not templates()
+
+
+PROGRAM = """
+import asyncio
+from service.engines.protocol import GenerationRequest
+from service.engines.worker.replica import ReplicaEngine
+from tests.fake_models import fake_source
+
+async def main():
+    engine = ReplicaEngine(fake_source())
+    await engine.start()
+    print(engine.pid, flush=True)
+    await engine.generate(GenerationRequest(prompt="hang", grammar=""))
+
+asyncio.run(main())
+"""
+
+
+def test_a_replica_that_was_not_forked_dies_with_its_parent() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as parent:
+        assert parent.stdout is not None
+        replica = int(parent.stdout.readline())
+        assert is_alive(replica)
+        parent.kill()
+    eventually(lambda: not is_alive(replica), "the replica outlived its parent")
+
+
+MESSAGES: list[Message] = [
+    Ready("a model"),
+    Cancel(),
+    Failure("no", refused=True),
+    GenerationRequest(prompt=" 👟" * 1000, grammar="start: x", deadline=1.5),
 ]
 
 
-def request(prompt: str = "hello") -> GenerationRequest:
-    return GenerationRequest(prompt=prompt, grammar="")
+def test_channel_reads_in_order_and_notices_the_end() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(theirs)
+    with theirs:
+        ours.sendall(encode(MESSAGES[0]) + encode(MESSAGES[1]))
+        assert channel.receive() == MESSAGES[0]
+        assert channel.interrupted()
+        assert channel.receive() == MESSAGES[1]
+        assert not channel.interrupted()
+        ours.close()
+        assert channel.interrupted()
+        assert channel.receive() is None
 
 
-def forked(name: str = "prompt_answer", **arguments: object) -> ReplicaEngine:
-    return ReplicaEngine(replace(fake_source(name, **arguments), forkable=True), grace_seconds=0.3)
+def forked() -> ReplicaEngine:
+    return ReplicaEngine(replace(fake_source(), forkable=True), grace_seconds=0.3)
 
 
 @pytest.fixture
 async def pair() -> AsyncIterator[list[ReplicaEngine]]:
+    if not can_fork():
+        pytest.skip(NO_FORKS)
     engines = [forked(), forked()]
     for engine in engines:
         await engine.start()
@@ -66,6 +257,7 @@ async def test_all_replicas_come_from_one_process_and_answer(pair: list[ReplicaE
         assert (await engine.generate(request())).stop_reason == "finished"
 
 
+@needs_fork
 async def test_a_replica_says_nothing_before_anybody_listens() -> None:
     fork_server = ForkServer.join(replace(fake_source(), forkable=True))
     ours, theirs = socket.socketpair()
@@ -78,19 +270,6 @@ async def test_a_replica_says_nothing_before_anybody_listens() -> None:
             ours.recv(1)
     process.kill()
     await fork_server.leave()
-
-
-async def test_one_that_is_killed_is_forked_anew_and_the_others_do_not_notice(pair: list[ReplicaEngine]) -> None:
-    victim, other = pair
-    parent, pids = fork_server_pid(), (victim.pid, other.pid)
-    assert victim.pid is not None
-    os.kill(victim.pid, signal.SIGKILL)
-    await asyncio.wait_for(victim.failed(), 5)
-    assert not victim.available
-    await victim.start()
-    assert (await victim.generate(request())).stop_reason == "finished"
-    assert (fork_server_pid(), other.pid) == (parent, pids[1])
-    assert victim.pid != pids[0]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -137,26 +316,6 @@ async def test_one_that_is_stopped_before_it_is_ready_is_given_up(
     assert (await pair[0].generate(request())).stop_reason == "finished"
 
 
-async def test_they_die_with_the_server() -> None:
-    program = (
-        "import asyncio, dataclasses, os, signal\n"
-        "from service.engines.worker.replica import ReplicaEngine\n"
-        "from tests.fake_models import fake_source\n"
-        "async def main():\n"
-        "    engine = ReplicaEngine(dataclasses.replace(fake_source(), forkable=True))\n"
-        "    await engine.start()\n"
-        "    print(engine.pid, flush=True)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "asyncio.run(main())\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ended = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, check=False
-    )
-    assert ended.returncode == -signal.SIGKILL
-    eventually(lambda: not is_alive(int(ended.stdout)), "a replica outlived its server")
-
-
 async def test_they_start_although_a_thousand_descriptors_are_open(pair: list[ReplicaEngine]) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2048:
@@ -173,6 +332,7 @@ async def test_they_start_although_a_thousand_descriptors_are_open(pair: list[Re
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@needs_fork
 async def test_files_that_have_changed_are_not_served_under_the_old_version(tmp_path: Path) -> None:
     path = tmp_path / "version"
     path.write_text("one", encoding="utf-8")
@@ -202,14 +362,6 @@ async def test_the_template_ends_with_the_last_engine(pair: list[ReplicaEngine])
     assert (await pair[1].generate(request())).stop_reason == "finished"
     await pair[1].close()
     assert not is_alive(parent)
-
-
-async def test_a_model_that_does_not_load_says_why() -> None:
-    engine = ReplicaEngine(replace(fake_source("nowhere"), forkable=True))
-    with pytest.raises(EngineUnavailableError, match="nowhere"):
-        await engine.start()
-    await engine.close()
-    assert not templates()
 
 
 async def test_another_model_has_a_template_of_its_own(pair: list[ReplicaEngine]) -> None:
