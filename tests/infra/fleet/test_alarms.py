@@ -1,16 +1,24 @@
 """The alarms follow from the settings: the arithmetic of burn rates, whom each tells, and what a deploy holds back."""
 
+import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from pydantic import ValidationError
 
 from infra.constructs.names import CellNames, expand_all
+from infra.fleet import alarm_table
 from infra.fleet.alarm_kinds import Alarm, CompositeAlarm, MetricAlarm, Reading, Severity
-from infra.fleet.alarms import BY_MODEL, FAST, PAST_CAPACITY, SLOW, TIMELY, cell_alarms
-from infra.fleet.metrics import MetricNameError
+from infra.fleet.alarm_table import grafana_dashboard, prometheus_rules, promql, recorded, snake
+from infra.fleet.alarms import BY_MODEL, FAST, SLOW, TIMELY, cell_alarms
+from infra.fleet.metrics import FILE, MetricNameError, metrics
+from infra.fleet.metrics import Metrics as MetricList
 from infra.fleet.settings import FLEETS, FleetSettings
+from service.telemetry import metrics as service_metrics
 
 # Source: CloudWatch user guide, quotas: metrics in one alarm, characters of an expression.
 MOST_METRICS, LONGEST_EXPRESSION = 10, 1024
@@ -73,32 +81,6 @@ def test_plans_without_the_model_have_a_budget_of_their_own() -> None:
     assert (fast.severity, slow.severity) == (Severity.PAGE, Severity.TICKET)
 
 
-def test_a_page_comes_between_11_and_16_times_capacity() -> None:
-    saturation = by_key(fleet())["saturation"]
-    assert isinstance(saturation, MetricAlarm)
-    assert saturation.severity is Severity.PAGE
-    assert saturation.line == PAST_CAPACITY == 1.1
-    for times in (1.11, 1.6):
-        assert value_of(saturation, offered=times * 360, replica_seconds=360) > saturation.line
-    fast = by_key(fleet())["model-fast-burn-short"]
-    assert isinstance(fast, MetricAlarm)
-    by_rule_at_16 = 100 * (1 - 1 / 1.6)
-    assert fast.line < by_rule_at_16, "and the budget's own page follows within the hour"
-
-
-def test_an_alarm_that_could_stick_is_refused() -> None:
-    """FILL reads calm in the newest minute, whose data may always be late; CloudWatch user guide, Use metric math."""
-
-    def alarm(evaluation: tuple[int, int, int], *, filled: bool) -> MetricAlarm:
-        readings = {"late": Reading("SloBad", none_is_zero=filled)}
-        return MetricAlarm("x", "x", readings, "late", 1, "", evaluation, Severity.TICKET)
-
-    with pytest.raises(ValueError, match="5 of 5 periods with FILL sticks"):
-        alarm((60, 5, 5), filled=True)
-    assert alarm((60, 4, 5), filled=True).breaching == 4
-    assert alarm((60, 5, 5), filled=False).breaching == 5
-
-
 def test_a_fleet_without_neuron_has_no_alarm_of_it() -> None:
     settings = fleet()
     cpu = settings.groups[0].model_copy(update={"instance_type": "c7a.4xlarge", "engine": "torch"})
@@ -125,14 +107,6 @@ def test_only_the_page_alarm_holds_its_actions_back_and_never_while_shoppers_are
     assert set(page.any_of) == {key for key, a in alarms.items() if a.severity is Severity.PAGE and key != "page"}
     assert quiet.all_of == ("deploying",)
     assert {"fast-burn", "model-fast-burn", "mostly-degraded"} <= set(quiet.none_of)
-
-
-def test_parts_come_before_what_is_made_of_them() -> None:
-    seen: set[str] = set()
-    for alarm in cell_alarms(fleet()):
-        assert not isinstance(alarm, CompositeAlarm) or {*alarm.parts, alarm.suppressed_by} <= seen | {""}
-        assert alarm.key not in seen
-        seen.add(alarm.key)
 
 
 def test_every_expression_is_within_cloudwatchs_limits_and_names_only_its_readings() -> None:
@@ -220,3 +194,178 @@ def test_a_reading_of_what_nobody_publishes_is_refused() -> None:
 def test_a_condition_is_told_in_the_largest_unit(evaluation: tuple[int, int, int], words: str) -> None:
     readings = {"late": Reading("SloBad", none_is_zero=False)}
     assert MetricAlarm("x", "x", readings, "late", 2, "x", evaluation, Severity.TICKET).when == words
+
+
+# Source: CloudWatch API reference, MetricDatum.
+UNITS = {"Count", "Percent", "Milliseconds", "Seconds", "Bytes", "None"}
+STATISTIC = re.compile(r"Sum|Average|Minimum|Maximum|p\d{1,2}(\.\d+)?")
+
+
+def test_units_and_statistics_are_cloudwatchs() -> None:
+    for name, metric in metrics().metrics.items():
+        assert metric.unit in UNITS, name
+        assert STATISTIC.fullmatch(metric.statistic), name
+        assert metric.resolution_seconds in (1, 60), name
+        assert metric.description.endswith("."), name
+    used = {name for metric in metrics().metrics.values() for chosen in metric.dimensions for name in chosen}
+    assert used == set(metrics().dimensions)
+
+
+def test_our_own_metrics_are_told_apart_by_fleet_and_cell_and_never_by_replica() -> None:
+    """A dimension whose values are many is a bill, and a metric that no alarm can name."""
+    for name, metric in metrics().metrics.items():
+        if metric.source in ("service", "deploy", "neuron"):
+            counted_where_planned = {("Fleet",), ("Fleet", "PlannedIn")}  # wherever a shop reports it
+            ours = set(metric.dimensions) - (counted_where_planned if name.startswith("Answers") else set())
+            assert all(chosen[:2] == ("Fleet", "Cell") for chosen in ours), name
+            assert all(len(chosen) <= 3 for chosen in metric.dimensions), name
+
+
+@pytest.mark.parametrize(
+    ("name", "dimensions", "complaint"),
+    [
+        ("SlowGood", None, "no metric 'SlowGood'"),
+        ("SloGood", ("Fleet", "Cell", "Source"), "SloGood is published under Fleet/Cell, not Fleet/Cell/Source"),
+    ],
+)
+def test_a_wrong_name_says_what_is_known(name: str, dimensions: tuple[str, ...] | None, complaint: str) -> None:
+    with pytest.raises(MetricNameError, match=complaint):
+        metrics().metric(name, dimensions)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [("source", "rumour", "source 'rumour' is not one of"), ("dimensions", [["Fleet", "Moon"]], r"\['Moon'\]")],
+)
+def test_an_inconsistent_file_is_refused(key: str, value: object, complaint: str) -> None:
+    broken = json.loads(FILE.read_text(encoding="utf-8"))
+    broken["metrics"]["SloGood"][key] = value
+    with pytest.raises(ValidationError, match=complaint):
+        MetricList.model_validate(broken)
+
+
+ALARMS = cell_alarms(FleetSettings.from_yaml(FLEETS / "prime-day.yaml"))
+RULES: dict[str, Any] = yaml.safe_load(prometheus_rules(ALARMS, "https://runbooks"))
+RUNBOOK = "# x\n\n## Symptom\n\n## First look\n\n## Mitigation\n\n## Follow-up\n"
+
+
+def test_what_the_project_ships_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert alarm_table.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def test_the_table_shows_everything_that_tells_somebody() -> None:
+    rows = alarm_table.table(ALARMS).splitlines()[2:]
+    assert len(rows) == sum(alarm.severity is not Severity.PART for alarm in ALARMS)
+    assert all("](runbooks/" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("page", "text", "complaint"),
+    [
+        ("page", RUNBOOK, ""),
+        ("p99", None, "p99.md does not exist"),
+        ("moon-phase", RUNBOOK, "moon-phase.md belongs to no alarm"),
+        ("page", RUNBOOK.replace("## Mitigation\n", ""), "its parts are Symptom, First look, Follow-up"),
+        ("page", RUNBOOK + "See [that](nowhere.md).", "its link to nowhere.md leads nowhere"),
+    ],
+)
+def test_what_is_wrong_with_runbooks_is_named(tmp_path: Path, page: str, text: str | None, complaint: str) -> None:
+    for name in {*(alarm.runbook for alarm in ALARMS), page}:
+        (tmp_path / f"{name}.md").write_text(RUNBOOK if name != page else text or "")
+    if text is None:
+        (tmp_path / f"{page}.md").unlink()
+    found = list(alarm_table.complaints(ALARMS, tmp_path))
+    assert len(found) == bool(complaint), found
+    assert complaint in "".join(found)
+
+
+def test_stale_files_fail_the_check_and_the_command_mends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(alarm_table, "DOCS", tmp_path)
+    (tmp_path / "alarms.md").write_text("old")
+
+    assert alarm_table.main(["--check"]) == 1
+    assert capsys.readouterr().err.count("run `python -m infra.fleet.alarm_table`") == 3
+    assert (tmp_path / "alarms.md").read_text() == "old", "a check changes nothing"
+    assert alarm_table.main([]) == 0
+    assert alarm_table.main(["--check"]) == 0
+    assert (tmp_path / "alarms.md").read_text().startswith("# Alarms\n")
+
+
+def named(alarm: Alarm) -> str:
+    return "Peakplan" + "".join(word.capitalize() for word in alarm.key.split("-"))
+
+
+def test_every_alarm_that_tells_somebody_has_a_rule_with_its_severity_and_runbook() -> None:
+    rules = {rule["alert"]: rule for rule in RULES["groups"][1]["rules"]}
+    told = [alarm for alarm in ALARMS if alarm.severity is not Severity.PART and alarm.key != "page"]
+    assert set(rules) == {named(alarm) for alarm in told}
+    for alarm in told:
+        assert rules[named(alarm)]["labels"]["severity"] == alarm.severity
+        assert rules[named(alarm)]["annotations"]["runbook_url"] == f"https://runbooks/{alarm.runbook}.md"
+
+
+def test_rules_use_only_what_is_recorded_and_records_only_what_is_published() -> None:
+    records = {rule["record"]: rule["expr"] for rule in RULES["groups"][0]["rules"]}
+    used = {name for rule in RULES["groups"][1]["rules"] for name in re.findall(r"cell:\w+:\d+s", rule["expr"])}
+    assert used <= set(records)
+    exposed = set(
+        re.findall(
+            r"^# TYPE (\w+)", service_metrics.Metrics(service_metrics.Reading, 300).exposition().decode(), re.MULTILINE
+        )
+    )
+    for expression in records.values():
+        for name in re.findall(r"\bpeakplan_\w+", expression):
+            assert name in exposed, name
+
+
+def arithmetic(expression: str, values: dict[str, float]) -> float:
+    """The PromQL of one cell computed: conditions are 0 or 1, and clamp_min is the larger."""
+    plain = re.sub(r"cell:\w+:\d+s", lambda match: f"values[{match.group()!r}]", expression.replace(" bool ", " "))
+    return float(eval(plain, {"values": values, "clamp_min": max}))
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_the_math_gives_what_metric_math_gives(empty: bool) -> None:
+    """On numbers of no meaning: both are computed by their own rules."""
+    for alarm in ALARMS:
+        if not isinstance(alarm, MetricAlarm) or (empty and alarm.key == "saturation"):
+            continue  # a division by no replicas: missing in both
+        values = {name: 0.0 if empty else 7.0 * number + 30 for number, name in enumerate(alarm.readings)}
+        by_record = {recorded(alarm.readings[name], alarm.period_seconds): value for name, value in values.items()}
+        query = promql(alarm.expression, alarm.readings, alarm.period_seconds)
+        assert arithmetic(query, by_record) == pytest.approx(value_of(alarm, **values)), alarm.key
+
+
+# What is no percentage; "short" is a number.
+UNITS_SHOWN = {
+    "s": {"p99"},
+    "percentunit": {"saturation"},
+    "bool_yes_no": {"privatelink", "shared-cache-full", "synthetic-plans", "telemetry-silent"},
+    "short": {
+        *("launch-failures", "shoppers-click-less", "shoppers-buy-less", "reservations", "stand-in"),
+        *("neuron-hardware", "deploy-health"),
+    },
+}
+
+
+def test_the_board_has_a_graph_with_its_line_for_every_alarm_on_metrics() -> None:
+    board = json.loads(grafana_dashboard(ALARMS, "https://runbooks"))
+    panels = {panel["title"]: panel for panel in board["panels"]}
+    metric_alarms = [alarm for alarm in ALARMS if isinstance(alarm, MetricAlarm) and alarm.key != "deploying"]
+    assert set(panels) == {alarm.key for alarm in metric_alarms}
+    units = {key: unit for unit, keys in UNITS_SHOWN.items() for key in keys}
+    for alarm in metric_alarms:
+        shown = panels[alarm.key]["fieldConfig"]["defaults"]
+        assert shown["thresholds"]["steps"][1]["value"] == alarm.line
+        assert shown["unit"] == units.get(alarm.key, "percent"), alarm.key
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]}
+    assert len(places) == len(panels)
+
+
+def test_names_are_spelt_as_the_cloudwatch_exporter_spells_them_and_unknown_math_is_refused() -> None:
+    assert snake("HTTPCode_ELB_5XX_Count") == "httpcode_elb_5_xx_count"
+    assert snake("GroupInServiceInstances") == "group_in_service_instances"
+    with pytest.raises(ValueError, match="do not know"):
+        promql("SEARCH(a)", {}, 60)
