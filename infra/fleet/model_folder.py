@@ -2,8 +2,8 @@
 
 The folder is read without the service, so that no fleet file repeats it.
 
-`infra` may not import `service`, so the few lines that read the folder stand here too; tests/infra/test_contracts.py
-holds them to what the service itself reads.
+`infra` may not import `service`, so the few lines that read the folder stand here too;
+tests/infra/fleet/test_settings.py holds them to what the service itself reads.
 """
 
 import json

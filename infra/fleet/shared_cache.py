@@ -12,7 +12,7 @@ ENGINE, ENGINE_VERSION = "valkey", "8.0"
 ACCESS = "on ~peakplan:* resetchannels -@all +mget +set +ping +client|setname"
 # How long hosts keep a plan: the gateway's default, PEAKPLAN_CACHE_SECONDS.
 KEPT_SECONDS = 900
-# An entry with its key and Valkey's own bookkeeping; tests/infra/fleet/test_shared_cache.py asks a real server.
+# An entry with its key and Valkey's own bookkeeping; tests/infra/fleet/test_sizing.py asks a real server.
 BYTES_AN_ENTRY = 800
 # ElastiCache keeps a quarter for replication and backups (reserved-memory-percent of Valkey's default parameter group).
 USABLE_MEMORY = 0.75

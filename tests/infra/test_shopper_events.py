@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from infra.constructs.host import user_data
 from infra.constructs.shopper_events import events_environment
@@ -16,7 +15,7 @@ from infra.operations.deployment_state import delete_key, make_key
 from service.settings import Settings
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.operations.rollout_account import Account
-from tests.infra.synthesis import locked, only, resources, templates
+from tests.infra.synthesis import locked, only, resources
 
 FIREHOSE = "AWS::KinesisFirehose::DeliveryStream"
 
@@ -47,15 +46,6 @@ def test_a_fleet_with_events_and_a_bucket() -> None:
     kept = over["Resources"][stream["ExtendedS3DestinationConfiguration"]["BucketARN"]["Fn::GetAtt"][0]]["Properties"]
     assert kept["LifecycleConfiguration"]["Rules"][0]["ExpirationInDays"] == 40
     assert all(kept["PublicAccessBlockConfiguration"].values())
-
-
-@pytest.mark.slow  # shares the fleets that ship with every other test of templates
-def test_fleets_that_do_not_ask_have_none_of_it() -> None:
-    for template in templates("prime-day").values():
-        said = json.dumps(template)
-        assert "PEAKPLAN_OUTCOMES" not in said
-        assert "kinesis-firehose" not in said
-        assert not resources(template, FIREHOSE)
 
 
 def test_the_service_reads_what_a_host_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,22 +80,6 @@ def test_an_experiment_of_the_fleet_file_is_each_host_s_and_its_arms_keep_their_
         "autumn",
         [("routing-off", 30), ("control", 50), ("2", 20)],
     )
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"bucket": True}, "bucket needs enabled: true"),
-        ({"experiment": {"name": "a", "arms": {"control": 1, "rules": 1}}}, "experiment needs enabled: true"),
-        ({"enabled": True, "experiment": {"name": "a", "arms": {"control": 0, "rules": 0}}}, "a share above 0"),
-        ({"enabled": True, "experiment": {"name": "a", "arms": {"control": 1}}}, "at least 2"),
-        ({"enabled": True, "experiment": {"name": "a b", "arms": {"control": 1, "rules": 1}}}, "pattern"),
-        ({"enabled": True, "experiment": {"name": "a", "arms": {"control": 1, "x,y=3": 1}}}, "pattern"),
-    ],
-)
-def test_what_no_host_could_do_is_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        ShopperEvents.model_validate(given)
 
 
 def test_a_deploy_makes_the_key_once_and_only_where_it_is_needed(account: Account) -> None:

@@ -1,22 +1,33 @@
 """The arithmetic of instances, worked by hand for dev, and of callers over cells."""
 
 import math
-from typing import Any
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from redis.asyncio import Redis
 
 from infra.fleet import sizing
-from infra.fleet.cost import Prices, bills, mean_floor
+from infra.fleet.alarms import cell_alarms
+from infra.fleet.cost import Prices, bill, bills, mean_floor
 from infra.fleet.demand import Event, ServiceTime, Surge
 from infra.fleet.network_parts import Caller
 from infra.fleet.parts import Group
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.shards import fullest_share, shards
+from infra.fleet.shared_cache import BYTES_AN_ENTRY, KEPT_SECONDS, SharedCache
+from service.engines.protocol import QuestionMeaning
+from service.planner.caching import CachedPlanText
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
+from service.planner.redis_plan_cache import _PREFIX, RedisPlanCache
+from service.planner.vocabulary import shipped_vocabulary
+from service.settings.groups import CacheSettings
 from tests.infra.fleet.fleets import dev_fleet
+from tests.redis_server import needs_redis, redis_server
 
 DEV = dev_fleet()
 INF2, TRN1 = DEV.groups
@@ -52,16 +63,6 @@ def test_a_replica_spans_its_neuron_cores_or_one_core_of_a_processor() -> None:
 )
 def test_replicas_are_as_busy_as_the_slo_lets_them(mean_ms: float, p99_ms: float, utilisation: float) -> None:
     assert sizing.target_utilisation(DEV, timed(mean_ms, p99_ms)) == pytest.approx(utilisation)
-
-
-@pytest.mark.parametrize("utilisation", [0.19, 0.21])
-def test_a_model_that_must_stand_idle_for_four_fifths_of_its_time_is_refused(utilisation: float) -> None:
-    time = {"mean_ms": (1 - utilisation) * 2 * (300 - 100) / math.log(100), "p99_ms": 100, "source": "stated: a test"}
-    with pytest.raises(ValidationError) as refused:
-        dev_fleet({"model.service_time": time})
-    # Just above the line only what follows from so slow a model is wrong: it takes more hosts than the file allows.
-    assert ("only 19% busy inside an SLO of 300" in str(refused.value)) == (utilisation < 0.2)
-    assert ("an ordinary day" in str(refused.value)) == (utilisation > 0.2)
 
 
 def test_rates_are_a_second_s() -> None:
@@ -122,21 +123,6 @@ def test_the_peak_is_the_greatest_event_s() -> None:
     assert sizing.peak_multiplier(DEV.model_copy(update={"events": events})) == 4
 
 
-@pytest.mark.parametrize(
-    ("part", "fields", "words"),
-    [
-        (Surge, {"within": "one hour"}, "is no duration: write 60s, 3m or 1h"),
-        (Surge, {"within": 0}, "greater than or equal to 1"),
-        (Surge, {"recover": 0}, "greater than or equal to 1"),
-        (Surge, {"times": 2, "absorb": 2.1}, "raise times, or lower absorb"),
-        (ServiceTime, {"mean_ms": 40, "p99_ms": 39.9, "source": "stated: a test"}, "a 99th percentile cannot be"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_what_to_do(part: Any, fields: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        part.model_validate(fields)
-
-
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 names = st.lists(st.from_regex(r"[a-z][a-z0-9]{0,20}", fullmatch=True), min_size=1, max_size=12, unique=True)
 
@@ -195,37 +181,12 @@ def test_the_largest_caller_chooses_first_so_that_the_others_can_make_room_for_i
     assert fullest_share(fleet) == pytest.approx(0.5), "and not 0.75, which every cell would be sized for"
 
 
-def test_a_caller_that_a_cell_cannot_carry_is_refused_with_the_number() -> None:
-    callers = [
-        {"name": "large", "cidrs": ["10.0.0.0/12"], "share": 0.9},
-        {"name": "small", "cidrs": ["10.32.0.0/12"], "share": 0.1},
-    ]
-    changes = {"cells": 4, "caller_shard_cells": 2, "traffic.plans_per_minute": 16_000}
-    dev_fleet(changes)
-    with pytest.raises(ValidationError, match=r"needs 8 inf2\.xlarge a cell"):
-        dev_fleet(changes | {"callers": callers})
-
-
-@pytest.mark.parametrize("shares", [(0.7, 0.4), (0.5, 0.4)])
-def test_shares_that_do_not_add_up_are_refused(shares: tuple[float, float]) -> None:
-    callers = [
-        {"name": f"caller-{index}", "cidrs": ["10.0.0.0/12"], "share": each} for index, each in enumerate(shares)
-    ]
-    with pytest.raises(ValidationError, match=f"shares add up to {sum(shares):g}"):
-        dev_fleet({"callers": callers})
-
-
 def test_a_first_cell_of_weight_0_has_no_callers_and_the_others_are_sized_for_its_part() -> None:
     network = PRIME_DAY.network.model_copy(update={"cell_weights": (0, 1, 1, 1, 1, 1)})
     fleet = PRIME_DAY.model_copy(update={"network": network})
     assert set().union(*shards(fleet).values()) == set(PRIME_DAY.cell_names[1:])
     assert fullest_share(fleet) == pytest.approx(2 * 0.5 / 3), "each caller on three of five cells, one of them on both"
     assert fullest_share(fleet.model_copy(update={"callers": called_by("one").callers})) == pytest.approx(1 / 5)
-
-
-def test_no_caller_is_spread_over_more_cells_than_have_callers() -> None:
-    with pytest.raises(ValidationError, match="2 of 1 cells with callers"):
-        dev_fleet({"cells": 2, "caller_shard_cells": 2, "network.cell_weights": [0, 1]})
 
 
 def test_a_sandbox_has_a_host_of_each_kind_and_costs_so_much() -> None:
@@ -238,3 +199,46 @@ def test_a_sandbox_has_a_host_of_each_kind_and_costs_so_much() -> None:
     ordinary, _ = bills(fleet, Prices.from_json())
     hosts = {item.what: item.count for item in ordinary.items if item.what.endswith("in service")}
     assert hosts == {f"{group.instance_type} in service": 2 * mean_floor(fleet, group) + 1 for group in fleet.groups}
+
+
+# Longer than what the model writes for almost any question.
+TEXT = " find Type " + "quiet blender for smoothies and soups " * 6 + "Not ninja Price 0 100 Any"
+
+
+@needs_redis
+@pytest.mark.anyio
+async def test_an_entry_takes_no_more_room_than_the_rule_reckons_with(tmp_path: Path) -> None:
+    key = PlanTask(Question.parse("quiet blender", []), shipped_vocabulary()).key("qp-smollm2-135m@" + "0" * 64)
+    with redis_server(tmp_path) as server:
+        memory = RedisPlanCache(server.url, timeout=0.5, seconds=60, secret="a key")
+        meaning = QuestionMeaning("0" * 16, (0.5,) * 128, 1.0).packed()
+        encoded = memory._encode(key, CachedPlanText(TEXT, "qp-smollm2-135m", "medusa", meaning))
+        async with Redis.from_url(server.url) as client:
+            await client.set(_PREFIX + key, encoded, px=60_000)
+            used = await client.memory_usage(_PREFIX + key)
+        await memory.close()
+    assert used is not None
+    assert 0 < used <= BYTES_AN_ENTRY
+
+
+def test_plans_are_kept_as_long_as_the_gateway_keeps_them() -> None:
+    assert CacheSettings().seconds == KEPT_SECONDS
+
+
+def test_a_cache_with_too_little_room_is_refused_with_the_number() -> None:
+    prime_day = FleetSettings.from_yaml(FLEETS / "prime-day.yaml").model_dump(exclude_unset=True)
+    with pytest.raises(ValidationError, match=r"cache\.t4g\.small has 1\.0 GiB for plans, .* may bring 1\.9"):
+        FleetSettings.model_validate(prime_day | {"shared_cache": {"node_type": "cache.t4g.small"}})
+    off = FleetSettings.model_validate(prime_day | {"shared_cache": {"node_type": "cache.t4g.small", "enabled": False}})
+    assert not off.shared_cache.enabled
+
+
+def test_one_line_leaves_it_out_with_its_alarms_and_its_price() -> None:
+    with_it, without = dev_fleet(), dev_fleet({"shared_cache": {"enabled": False}})
+    keys = [{alarm.key for alarm in cell_alarms(each)} for each in (with_it, without)]
+    assert keys[0] - keys[1] == {"shared-cache-down", "shared-cache-full"}
+    prices = Prices.from_json()
+    nodes = with_it.shared_cache.nodes * with_it.cells * prices.cache_node_hour[with_it.shared_cache.node_type]
+    watched = bill(with_it, prices, "day", 1.0).hourly - bill(without, prices, "day", 1.0).hourly
+    assert nodes < watched < nodes + 0.01
+    assert SharedCache().enabled
