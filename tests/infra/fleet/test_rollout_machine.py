@@ -1,9 +1,15 @@
-"""The rollout's state machine as an account takes it, and the comparison of two releases that stops one."""
+"""The rollout's state machine as an account takes it, and the comparison of two releases that stops one.
+
+operations/test_rollout_machine.py has what the machine does.
+"""
 
 import json
 import random
+import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +18,22 @@ import pytest
 from infra.fleet.alarm_kinds import MetricAlarm
 from infra.fleet.release_arms import ALPHA, MEASURES, PLANNED, arms_of, harm, queries
 from infra.fleet.replacement import careful, refresh_seconds
-from infra.fleet.rollout_machine import definition
+from infra.fleet.rollout_machine import HARM, WORSE, definition
 from infra.fleet.rollout_states import HISTORY_A_LOOK, LOOK_SECONDS, MOST_HISTORY, look_seconds
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.operations.handover import waves_of
 from peakplan.value.intervals import FEWEST_CHOSEN, Arm, lift
+from rehearsal.shoppers.behaviour import Effects, visit
+from service.api.request_ids import RequestIds
+from service.events.journal import Journal
+from service.events.keeper import EventKeeper, Sessions
+from service.events.model import Event
+from service.telemetry.metrics import EmfCollector, Metrics, Reading
+from service.telemetry.names import namespace
 from tests.infra.fleet.test_alarms import by_key, fleet, value_of
 from tests.infra.moto_cloudwatch import at_once, computed
-from tests.infra.moto_state_machines import state_names
+from tests.infra.operations.rollout_account import BEFORE, CELLS, NEXT, Account, everywhere
+from tests.processes import PATIENCE, eventually
 
 
 def machine(name: str = "prime-day") -> dict[str, Any]:
@@ -42,12 +56,6 @@ def longest(states: Mapping[str, Any], at: str, end: str, seen: frozenset[str]) 
     ways = [0 if name == end else longest(states, name, end, seen | {name}) for name in leads_to(states[at])
             if name == end or name not in seen]  # fmt: skip
     return events(states[at]) + max(ways, default=float("-inf"))
-
-
-def test_no_two_states_have_one_name() -> None:
-    names = list(state_names(machine()))
-    assert len(names) == len(set(names)), "an account refuses it: DUPLICATE_STATE_NAME"
-    assert {"Gate", "BackLook", "CellRun", "OverRun", "ReturnRun"} <= set(names)
 
 
 @pytest.mark.parametrize("name", ["Waves", "Over", "ReturnCells"])
@@ -192,3 +200,130 @@ def test_a_loss_of_5_percent_stops_a_release_that_chance_alone_does_not(
     arms = Arm(3 * plans, before, before), Arm(plans, new, new)
     stopped = (lift(*arms, planned=PLANNED, alpha=ALPHA / len(MEASURES) / 3).verdict < 0).any(1).mean()
     assert least <= stopped <= most
+
+
+SHOPPERS = 40_000  # of each cell, in an hour
+RIGHT = [True, False, False]
+_WRITTEN_TOGETHER = 1000  # shoppers
+
+
+class Fleet:
+    """What all of a fleet's hosts keep and count."""
+
+    def __init__(self, folder: Path) -> None:
+        self._emf = EmfCollector({"Fleet": "dev", "Cell": "cell-2", "Group": "cpu", "Release": "ami"})
+        self.metrics = Metrics(Reading, 300, self._emf)
+        self._ids = {cell: RequestIds("shared", cell=cell) for cell in CELLS}
+        known = self._ids[CELLS[0]]
+        self._keeper = EventKeeper(
+            Journal([folder], file_bytes=10**9, files=1),
+            Sessions("shared", 28),
+            keeps_text=False,
+            is_served=known.is_of_late,
+            planned_in=known.planned_in,
+            count=self.metrics.happened,
+        )
+        self.sums: defaultdict[tuple[str, str], float] = defaultdict(float)
+
+    def shop(self, cell: str, shoppers: int, effects: Effects, rng: random.Random) -> None:
+        """Let shoppers ask a cell, and report to any host what they did."""
+        for number in range(1, shoppers + 1):
+            seen = visit(RIGHT, 100.0, rng, "cascade", effects)
+            if seen.left_ms is None:
+                taken = self._keeper.take(list(_events(self._ids[cell].new(), seen.clicked)), "shop")
+                assert not taken.refused
+                self._keeper.wrote(taken, "shop")
+            if number % _WRITTEN_TOGETHER == 0:  # a busy disk refuses the events of those who do not wait
+                assert taken.written is not None
+                assert taken.written.result(PATIENCE)
+
+    def publish(self) -> None:
+        """Add up what CloudWatch would: the lines' values by metric and cell."""
+        for line in self.metrics.lines():
+            document = json.loads(line)
+            for directive in document["_aws"]["CloudWatchMetrics"]:
+                for name in (each["Name"] for each in directive["Metrics"]):
+                    if ["Fleet", "PlannedIn"] in directive["Dimensions"]:
+                        values = document[name] if isinstance(document[name], list) else [document[name]]
+                        self.sums[name, document["PlannedIn"]] += sum(values)
+
+
+def _events(query_id: str, clicked: list[int]) -> Iterator[Event]:
+    shown = {"milliseconds": 100.0, "results": 3}
+    yield Event.model_validate({"action_name": "first_shown", "query_id": query_id, "event_attributes": shown})
+    for rank in clicked[:1]:
+        where = {"position": {"ordinal": rank + 1}}
+        yield Event.model_validate({"action_name": "click", "query_id": query_id, "event_attributes": where})
+
+
+def shopped(folder: Path, planted: float) -> Fleet:
+    """What shoppers did in an hour with every cell's plans, those of cell-1 worse or not."""
+    fleet, rng = Fleet(folder), random.Random(35)
+    for cell in CELLS:
+        fleet.shop(cell, SHOPPERS, Effects(click=planted if cell == "cell-1" else 1.0), rng)
+        fleet.publish()
+    return fleet
+
+
+def _published(account: Account, fleet: Fleet) -> None:
+    """Put into the emulated CloudWatch what hosts published by now."""
+    data = [
+        {
+            "MetricName": name,
+            "Dimensions": [{"Name": "Fleet", "Value": account.settings.name}, {"Name": "PlannedIn", "Value": cell}],
+            "Value": value,
+            "Unit": "Count",
+        }
+        for (name, cell), value in fleet.sums.items()
+    ]
+    account.client("cloudwatch").put_metric_data(Namespace=namespace(), MetricData=data)
+
+
+@pytest.mark.slow  # 160,000 shoppers
+@pytest.mark.parametrize("planted", [0.95, 1.0])
+def test_a_planted_harm_of_5_percent_is_stopped_in_the_first_wave_and_goes_back(
+    account: Account, tmp_path: Path, planted: float
+) -> None:
+    """Seeded shoppers' events go through the service's own keeper and metrics to CloudWatch's lines.
+
+    CloudWatch adds up what the cells with each release published since the first one bakes, and compares: by metric
+    math of ours within the emulator. No service answers here; rehearsal/shoppers drives a real one.
+    """
+    events = account.settings.shopper_events.model_copy(update={"enabled": True})
+    account.settings = account.settings.model_copy(update={"shopper_events": events})
+    account.ended(account.hand_over(BEFORE))
+    fleet, cloudwatch, before = shopped(tmp_path / "events", planted), account.client("cloudwatch"), datetime.now(UTC)
+    if planted == 1.0:
+        _published(account, fleet)
+        time.sleep(1)  # the emulator reads whole seconds
+        for cell in CELLS:
+            asked = queries(account.settings.name, *arms_of(cell, waves_of(account.settings)), len(CELLS))
+            began = {"StartTime": before - timedelta(seconds=1), "EndTime": datetime.now(UTC)}
+            read = cloudwatch.get_metric_data(MetricDataQueries=asked, **began)["MetricDataResults"]
+            assert not any(value for each in read for value in each["Values"]), "chance alone tells nothing"
+        return
+    execution = account.hand_over(NEXT, bakes=True)  # it bakes until it sees harm
+    eventually(lambda: account.running()["cell-1"] == NEXT, "the canary was not changed")
+    eventually(lambda: _bakes(account, execution), "the canary does not bake")
+    assert account.described(execution)["status"] == "RUNNING", "without shoppers there is no harm"
+    _published(account, fleet)
+    ended = account.ended(execution)
+    assert (ended["status"], ended["error"]) == ("FAILED", HARM)
+    assert WORSE in ended["cause"]
+    assert "every cell is back" in ended["cause"]
+    assert account.running() == everywhere(BEFORE)
+    assert account.state().rejected == [NEXT]
+
+
+def _bakes(account: Account, rollout: str) -> bool:
+    """Whether a cell's execution has come to read how shoppers fare."""
+    api = account.client("stepfunctions")
+    machine = rollout.replace(":execution:", ":stateMachine:").rpartition(":")[0]
+    running = api.list_executions(stateMachineArn=machine, statusFilter="RUNNING")["executions"]
+    entered = [
+        event["stateEnteredEventDetails"]["name"]
+        for each in running
+        for event in api.get_execution_history(executionArn=each["executionArn"])["events"]
+        if "stateEnteredEventDetails" in event
+    ]
+    return "Arms" in entered
