@@ -1,84 +1,35 @@
-"""The emulator refuses what an account refuses, and operators' commands handle the refusals."""
+"""The emulator refuses what an account refuses, and operators' commands handle the refusals.
+
+Schedules survive the passing of events, and a rollback is as fast as promised by the account's own clock.
+"""
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import pytest
+from aws_cdk import App, Stack
 from botocore.exceptions import ClientError
 
+from infra.constructs.schedule import GroupSchedule
 from infra.fleet.calendar import tags
-from infra.operations.deployed_cell import make_way
+from infra.fleet.demand import Event
+from infra.fleet.replacement import FAST, refresh_seconds
+from infra.fleet.scaling import ScalingLaw
+from infra.fleet.settings import FLEETS, FleetSettings, without_past_events
+from infra.operations.deployed_cell import DeployedCell
 from infra.operations.teardown import Teardown, TeardownError, cancel_reservations, reservations_of
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
-
-BALANCER = {
-    "Type": "AWS::ElasticLoadBalancingV2::LoadBalancer",
-    "Properties": {
-        "Scheme": "internal",
-        "LoadBalancerAttributes": [{"Key": "deletion_protection.enabled", "Value": "true"}],
-    },
-}
-IMPOSSIBLE = {
-    "Type": "AWS::AutoScaling::ScheduledAction",
-    "DependsOn": ["Balancer", "Log"],
-    "Properties": {"AutoScalingGroupName": "group", "MinSize": 3, "StartTime": "2020-01-01T00:00:00Z"},
-}
+from tests.infra.moto_timing import set_clock
+from tests.infra.synthesis import resources, templates
 
 
-def log(policy: str) -> dict[str, Any]:
-    return {"Type": "AWS::Logs::LogGroup", "DeletionPolicy": policy, "Properties": {"LogGroupName": f"/{policy}"}}
-
-
-@pytest.fixture
-def failed(moto_server: MotoServer) -> Iterator[str]:
-    """A stack with a protected balancer whose first creation failed."""
-    subnets = [each["SubnetId"] for each in moto_server.client("ec2").describe_subnets()["Subnets"][:2]]
-    balancer = {**BALANCER, "Properties": {**BALANCER["Properties"], "Subnets": subnets}}  # type: ignore[dict-item]
-    resources = {"Balancer": balancer, "Log": log("RetainExceptOnCreate"), "Impossible": IMPOSSIBLE}
-    api = moto_server.client("cloudformation")
-    api.create_stack(
-        StackName="failed", TemplateBody=json.dumps({"Resources": resources}), EnableTerminationProtection=True
-    )
-    yield "failed"
-    balancing = moto_server.client("elbv2")
-    for left in balancing.describe_load_balancers()["LoadBalancers"]:
-        unprotected = [{"Key": "deletion_protection.enabled", "Value": "false"}]
-        balancing.modify_load_balancer_attributes(LoadBalancerArn=left["LoadBalancerArn"], Attributes=unprotected)
-    api.delete_stack(StackName="failed")
-
-
-def test_a_failed_creation_is_stuck_on_its_protected_balancer_until_way_is_made(
-    moto_server: MotoServer, failed: str
-) -> None:
-    api, balancing = moto_server.client("cloudformation"), moto_server.client("elbv2")
-    assert status(moto_server, failed) == "ROLLBACK_FAILED"
-    with pytest.raises(ClientError, match="TerminationProtection is enabled"):
-        api.delete_stack(StackName=failed)
-    api.update_termination_protection(StackName=failed, EnableTerminationProtection=False)
-    api.delete_stack(StackName=failed)
-    assert status(moto_server, failed) == "DELETE_FAILED"
-    assert len(balancing.describe_load_balancers()["LoadBalancers"]) == 1
-
-
-def test_way_is_made_for_the_next_creation(moto_server: MotoServer, failed: str) -> None:
-    api, balancing = moto_server.client("cloudformation"), moto_server.client("elbv2")
-    make_way(failed, api, balancing)
-    stack_id = api.describe_stacks(StackName=failed)["Stacks"][0]["StackId"]
-    api.delete_stack(StackName=failed)
-    assert api.describe_stacks(StackName=stack_id)["Stacks"][0]["StackStatus"] == "DELETE_COMPLETE"
-    assert balancing.describe_load_balancers()["LoadBalancers"] == []
-    assert [stack for stack in api.describe_stacks()["Stacks"] if stack["StackName"] == failed] == []
-    assert moto_server.client("logs").describe_log_groups()["logGroups"] == [], "nothing stands in the way of a retry"
-
-
-def stack(server: MotoServer, name: str, made: dict[str, Any], outputs: dict[str, Any] | None = None) -> str:
-    """Create a stack, or update it, and return what became of it."""
-    api = server.client("cloudformation")
-    body = json.dumps({"Resources": made, "Outputs": outputs or {}})
-    there = name in [each["StackName"] for each in api.describe_stacks()["Stacks"]]
-    (api.update_stack if there else api.create_stack)(StackName=name, TemplateBody=body)
+def stack(server: MotoServer, name: str, **made: dict[str, Any]) -> str:
+    """Create a stack, and return what became of it."""
+    server.client("cloudformation").create_stack(StackName=name, TemplateBody=json.dumps({"Resources": made}))
     return status(server, name)
 
 
@@ -87,85 +38,45 @@ def status(server: MotoServer, name: str) -> str:
     return next((str(each["StackStatus"]) for each in found if each["StackName"] == name), "gone")
 
 
-def topic(name: str) -> dict[str, Any]:
-    return {"Topic": {"Type": "AWS::SNS::Topic", "Properties": {"TopicName": name}}}
-
-
 def test_what_the_real_api_does_not_know_fails_its_stack(moto_server: MotoServer) -> None:
     misspelt = {"ComparisonOperator": "GreaterThanThreshold", "EvaluationPeriodes": 3}
-    made = {"It": {"Type": "AWS::CloudWatch::Alarm", "Properties": misspelt}}
-    assert stack(moto_server, "refused", made) == "ROLLBACK_COMPLETE"
+    alarm = {"Type": "AWS::CloudWatch::Alarm", "Properties": misspelt}
+    assert stack(moto_server, "refused", It=alarm) == "ROLLBACK_COMPLETE"
     said = moto_server.client("cloudformation").describe_stack_events(StackName="refused")["StackEvents"]
     assert any("EvaluationPeriodes" in each.get("ResourceStatusReason", "") for each in said)
     moto_server.client("cloudformation").delete_stack(StackName="refused")
 
 
-SERVED = {
-    "Front": {
-        "Type": "AWS::ElasticLoadBalancingV2::LoadBalancer",
-        "Properties": {
-            "Type": "network",
-            "LoadBalancerAttributes": [{"Key": "deletion_protection.enabled", "Value": "true"}],
-        },
-    },
-    "Service": {
-        "Type": "AWS::EC2::VPCEndpointService",
-        "Properties": {"NetworkLoadBalancerArns": [{"Ref": "Front"}], "AcceptanceRequired": True},
-    },
-}
-
-
-@pytest.fixture
-def served(moto_server: MotoServer) -> str:
-    """A protected stack with an endpoint service, to which an endpoint is connected."""
-    ec2, made = moto_server.client("ec2"), json.loads(json.dumps(SERVED))
-    found = ec2.describe_subnets()["Subnets"][:2]
-    made["Front"]["Properties"]["Subnets"] = [each["SubnetId"] for each in found]
-    api = moto_server.client("cloudformation")
-    template = json.dumps({"Resources": made})
-    api.create_stack(StackName="served", TemplateBody=template, EnableTerminationProtection=True)
-    service = ec2.describe_vpc_endpoint_service_configurations()["ServiceConfigurations"][-1]["ServiceName"]
-    ec2.create_vpc_endpoint(VpcId=found[0]["VpcId"], ServiceName=service, VpcEndpointType="Interface")
-    return "served"
-
-
-def test_a_stack_whose_service_has_endpoints_is_deleted(moto_server: MotoServer, served: str) -> None:
-    api = moto_server.client("cloudformation")
-    api.update_termination_protection(StackName=served, EnableTerminationProtection=False)
-    api.delete_stack(StackName=served)
-    assert status(moto_server, served) == "DELETE_FAILED", "the emulator's own"
-    assert Teardown(moto_server.client, lambda _: None).delete(served) == []
-    assert status(moto_server, served) == "gone"
-
-
-@pytest.fixture
-def asking(moto_server: MotoServer) -> str:
-    """A stack with a canary in a security group of its own."""
-    (subnet, *_) = moto_server.client("ec2").describe_subnets()["Subnets"]
-    group = {"GroupDescription": "Canaries", "VpcId": subnet["VpcId"]}
-    place = {"SubnetIds": [subnet["SubnetId"]], "SecurityGroupIds": [{"Fn::GetAtt": ["Group", "GroupId"]}]}
+def test_a_stack_whose_service_has_endpoints_is_deleted(moto_server: MotoServer) -> None:
+    api, ec2 = moto_server.client("cloudformation"), moto_server.client("ec2")
+    subnets = ec2.describe_subnets()["Subnets"][:2]
+    front: dict[str, Any] = {"Type": "network", "Subnets": [each["SubnetId"] for each in subnets]}
+    front["LoadBalancerAttributes"] = [{"Key": "deletion_protection.enabled", "Value": "true"}]
+    service = {"NetworkLoadBalancerArns": [{"Ref": "Front"}], "AcceptanceRequired": True}
     made = {
-        "Group": {"Type": "AWS::EC2::SecurityGroup", "Properties": group},
-        "Canary": {"Type": "AWS::Synthetics::Canary", "Properties": {"Name": "asks", "VPCConfig": place}},
+        "Front": {"Type": "AWS::ElasticLoadBalancingV2::LoadBalancer", "Properties": front},
+        "Service": {"Type": "AWS::EC2::VPCEndpointService", "Properties": service},
     }
-    assert stack(moto_server, "asking", made) == "CREATE_COMPLETE"
-    return "asking"
-
-
-def test_a_stack_waits_for_the_interfaces_of_its_canaries(moto_server: MotoServer, asking: str) -> None:
-    waited: list[float] = []
-    assert Teardown(moto_server.client, waited.append).delete(asking) == []
-    assert waited == [60.0], "they were there when the stack was first deleted"
-    assert status(moto_server, asking) == "gone"
+    body = json.dumps({"Resources": made})
+    api.create_stack(StackName="served", TemplateBody=body, EnableTerminationProtection=True)
+    name = ec2.describe_vpc_endpoint_service_configurations()["ServiceConfigurations"][-1]["ServiceName"]
+    ec2.create_vpc_endpoint(VpcId=subnets[0]["VpcId"], ServiceName=name, VpcEndpointType="Interface")
+    with pytest.raises(ClientError, match="TerminationProtection is enabled"):
+        api.delete_stack(StackName="served")
+    api.update_termination_protection(StackName="served", EnableTerminationProtection=False)
+    api.delete_stack(StackName="served")
+    assert status(moto_server, "served") == "DELETE_FAILED", "the emulator's own"
+    assert Teardown(moto_server.client, lambda _: None).delete("served") == []
+    assert status(moto_server, "served") == "gone"
 
 
 def test_what_a_refused_deletion_leaves_is_protected_again(moto_server: MotoServer) -> None:
     exported = {"Name": {"Value": {"Ref": "Topic"}, "Export": {"Name": "kept:Topic"}}}
     api = moto_server.client("cloudformation")
-    body = json.dumps({"Resources": topic("kept"), "Outputs": exported})
+    body = json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}, "Outputs": exported})
     api.create_stack(StackName="kept", TemplateBody=body, EnableTerminationProtection=True)
     taken = {"Type": "String", "Name": "/kept", "Value": {"Fn::ImportValue": "kept:Topic"}}
-    stack(moto_server, "taker", {"It": {"Type": "AWS::SSM::Parameter", "Properties": taken}})
+    stack(moto_server, "taker", It={"Type": "AWS::SSM::Parameter", "Properties": taken})
     with pytest.raises(TeardownError, match="in use by taker"):
         Teardown(moto_server.client, lambda _: None).delete("kept")
     (found,) = api.describe_stacks(StackName="kept")["Stacks"]
@@ -183,3 +94,126 @@ def test_reservations_are_known_by_their_cell_and_given_back(moto_server: MotoSe
     cancel_reservations(dev_fleet(), ec2, ["cell-2"])
     (left,) = reservations_of(dev_fleet(), ec2, ["cell-1", "cell-2"])
     assert {tag["Value"] for tag in left["Tags"]} == {"dev", "cell-1"}
+
+
+PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+SCHEDULES = "schedules"
+FIRST, LAST = datetime(2026, 11, 23, 9, tzinfo=UTC), datetime(2029, 1, 1, 9, tzinfo=UTC)
+
+
+@cache
+def schedules(events: tuple[Event, ...]) -> str:
+    """The scheduled actions of one cell of prime-day with other events, as a stack of their own."""
+    settings = PRIME_DAY.model_copy(update={"events": events})
+    app = App(analytics_reporting=False)
+    stack = Stack(app, "Schedules")
+    for group in settings.groups:
+        law = ScalingLaw.for_group(settings, group)
+        GroupSchedule(stack, group.chip, law=law, group=f"peakplan-{settings.name}-cell-1-{group.chip}")
+    found: dict[str, Any] = app.synth().get_stack_by_name("Schedules").template
+    return json.dumps({"Resources": found["Resources"]})
+
+
+@pytest.fixture
+def deploy(moto_server: MotoServer) -> Iterator[Any]:
+    """Deploys the schedules of a fleet at a time, and returns the actions that the account then has."""
+    api = moto_server.client("cloudformation")
+
+    def deployed(settings: FleetSettings, time: datetime) -> dict[str, Any]:
+        set_clock(moto_server.client("ssm"), time)
+        body = schedules(without_past_events(settings, time)[0].events)
+        stacks = {stack["StackName"] for stack in api.describe_stacks()["Stacks"]}
+        put = api.update_stack if SCHEDULES in stacks else api.create_stack
+        put(StackName=SCHEDULES, TemplateBody=body)
+        (stack,) = api.describe_stacks(StackName=SCHEDULES)["Stacks"]
+        assert stack["StackStatus"].endswith("E_COMPLETE"), api.describe_stack_events(StackName=SCHEDULES)
+        pages = moto_server.client("autoscaling").get_paginator("describe_scheduled_actions").paginate()
+        return {each["ScheduledActionName"]: each for page in pages for each in page["ScheduledUpdateGroupActions"]}
+
+    yield deployed
+    api.delete_stack(StackName=SCHEDULES)
+
+
+def test_prime_day_deploys_every_week_until_all_its_events_are_over(deploy: Any) -> None:
+    time = FIRST
+    while time < LAST:
+        actions = deploy(PRIME_DAY, time)
+        left, _ = without_past_events(PRIME_DAY, time)
+        wanted = sum(len(ScalingLaw.for_group(left, group).schedule) for group in left.groups)
+        assert len(actions) == wanted, f"{time}: what an event that is over had scheduled is gone"
+        time += timedelta(weeks=1)
+    assert all("prime-day" not in name.removeprefix("schedules-") for name in actions), "no event is left"
+
+
+def test_a_new_event_and_a_postponed_one_are_taken_too(deploy: Any) -> None:
+    first, *others = PRIME_DAY.events
+    with_fewer = PRIME_DAY.model_copy(update={"events": tuple(others[:-1])})
+    fewer = deploy(with_fewer, FIRST)
+    every = deploy(PRIME_DAY, FIRST + timedelta(days=1))
+    assert fewer.keys() < every.keys()
+    week = timedelta(weeks=1)
+    later = first.model_copy(update={"start": first.start + week, "end": first.end + week})
+    postponed = deploy(PRIME_DAY.model_copy(update={"events": (later, *others)}), FIRST + timedelta(days=2))
+    before = {each.get("StartTime") for each in every.values()}
+    assert {each.get("StartTime") for each in postponed.values()} - before
+
+
+def test_actions_that_nothing_orders_are_refused_as_in_an_account(moto_server: MotoServer) -> None:
+    """The emulator's own: without it the tests above would pass on any template."""
+    at_once = json.loads(schedules(PRIME_DAY.events))
+    for resource in at_once["Resources"].values():
+        resource.pop("DependsOn", None)
+    api = moto_server.client("cloudformation")
+    set_clock(moto_server.client("ssm"), FIRST)
+    api.create_stack(StackName="at-once", TemplateBody=json.dumps(at_once))
+    (stack,) = api.describe_stacks(StackName="at-once")["Stacks"]
+    assert stack["StackStatus"] == "ROLLBACK_COMPLETE"
+    events = api.describe_stack_events(StackName="at-once")["StackEvents"]
+    assert any("AlreadyExists" in event.get("ResourceStatusReason", "") for event in events)
+
+
+BEFORE, NEXT, CELL = "ami-00000001", "ami-00000002", "cell"
+
+
+def cell_as_it_ships() -> str:
+    """Parameters, condition and update policy of the dev fleet's cell, with a topic in the group's place."""
+    cell = templates("dev")["Cell-1"]
+    group, *_ = resources(cell, "AWS::AutoScaling::AutoScalingGroup").values()
+    speed = cell["Parameters"]["RefreshSpeed"]
+    topic = {"Type": "AWS::SNS::Topic", "UpdatePolicy": group["UpdatePolicy"]}
+    template = {
+        "Parameters": {"MachineImageId": {"Type": "String"}, "RefreshSpeed": speed},
+        "Conditions": {"FastRefresh": cell["Conditions"]["FastRefresh"]},
+        "Resources": {"Group": topic | {"Properties": {"DisplayName": {"Ref": "MachineImageId"}}}},
+    }
+    return json.dumps(template)
+
+
+def test_a_rollback_in_the_middle_of_a_refresh_takes_as_long_as_new_hosts_take_to_boot(moto_server: MotoServer) -> None:
+    """By the account's clock, which sleeping moves, and the policies that ship."""
+    api, ssm, time = (
+        moto_server.client("cloudformation"),
+        moto_server.client("ssm"),
+        datetime(2027, 1, 4, 9, tzinfo=UTC),
+    )
+
+    def sleep(seconds: float) -> None:
+        nonlocal time
+        time += timedelta(seconds=seconds)
+        set_clock(ssm, time)
+
+    sleep(0)
+    for put, given in (
+        (api.create_stack, {"MachineImageId": BEFORE}),
+        (api.update_stack, {"MachineImageId": NEXT, "RefreshSpeed": "careful"}),
+    ):
+        told = [{"ParameterKey": name, "ParameterValue": value} for name, value in given.items()]
+        put(StackName=CELL, TemplateBody=cell_as_it_ships(), Parameters=told)
+    sleep(1800)
+    cell = DeployedCell("cell-1", CELL, api, sleep=sleep)
+    assert not cell.is_settled(), "half an hour into a careful refresh"
+    begun = time
+    cell.return_to(BEFORE)
+    assert (cell.runs(), cell.is_settled()) == (BEFORE, True)
+    assert (time - begun).total_seconds() <= refresh_seconds(dev_fleet(), FAST) + 60
+    api.delete_stack(StackName=CELL)
