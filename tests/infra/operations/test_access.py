@@ -61,32 +61,32 @@ def account() -> Iterator[Account]:
 
 
 NAMED = {"callers.0.accounts": [CALLER]}
+GONE = [{"ResourceId": "vpce-a", "Error": {"Code": "InvalidState", "Message": "The endpoint was deleted"}}]
+UNNAMED = f"no caller of the fleet file has account {STRANGER}"
 
 
-def test_the_endpoints_of_named_accounts_are_accepted_and_no_others(account: Account) -> None:
+@pytest.mark.parametrize(
+    ("state", "owners", "becomes", "failed", "said"),
+    [
+        (
+            "pendingAcceptance", {"a": CALLER, "b": STRANGER, "c": CALLER}, ("accept", "vpce-a", "vpce-c"), [],
+            [f"a of account {CALLER} accepted", f"b waits: {UNNAMED}", f"c of account {CALLER} accepted"],
+        ),
+        ("available", {"a": CALLER, "b": STRANGER}, ("reject", "vpce-b"), [], [f"b rejected: {UNNAMED}"]),
+        (
+            "pendingAcceptance", {"a": CALLER}, ("accept", "vpce-a"), GONE,
+            [f"a of account {CALLER} could not be accepted: The endpoint was deleted"],
+        ),
+    ],
+    ids=["they wait", "one is no longer named", "AWS does not accept it"],
+)  # fmt: skip
+def test_the_endpoints_of_named_accounts_come_in_and_no_others(
+    account: Account, state: str, owners: dict[str, str], becomes: tuple[str, ...], failed: list[Any], said: list[str]
+) -> None:
     account.has_a_cell()
-    account.has_waiting(a=CALLER, b=STRANGER, c=CALLER)
-    account.becomes("accept", "vpce-a", "vpce-c")
-    assert list(admit(dev_fleet(NAMED), account.client)) == [
-        f"cell-1: vpce-a of account {CALLER} accepted",
-        f"cell-1: vpce-b waits: no caller of the fleet file has account {STRANGER}",
-        f"cell-1: vpce-c of account {CALLER} accepted",
-    ]
-
-
-def test_the_endpoint_of_an_account_that_is_no_longer_named_is_rejected(account: Account) -> None:
-    account.has_a_cell()
-    account.has_waiting(state="available", a=CALLER, b=STRANGER)
-    account.becomes("reject", "vpce-b")
-    (said,) = admit(dev_fleet(NAMED), account.client)
-    assert said == f"cell-1: vpce-b rejected: no caller of the fleet file has account {STRANGER}"
-
-
-def test_callers_are_told_the_ids_of_zones_whose_names_differ_between_accounts(account: Account) -> None:
-    found = [{"ZoneId": f"use1-az{number}"} for number in (4, 6, 1)]
-    asked = {"ZoneNames": ["us-east-1a", "us-east-1b", "us-east-1c"]}
-    account.stubs["ec2"].add_response("describe_availability_zones", {"AvailabilityZones": found}, asked)
-    assert zones(dev_fleet(), account.client("ec2")) == "cells stand in zones use1-az1, use1-az4, use1-az6"
+    account.has_waiting(state, **owners)
+    account.becomes(*becomes, unsuccessful=failed)
+    assert list(admit(dev_fleet(NAMED), account.client)) == [f"cell-1: vpce-{each}" for each in said]
 
 
 def test_without_named_accounts_the_fleet_s_own_is_meant(account: Account) -> None:
@@ -98,13 +98,11 @@ def test_without_named_accounts_the_fleet_s_own_is_meant(account: Account) -> No
     assert list(admit(dev_fleet(), account.client)) == ["cell-1: vpce-own of account 123456789012 accepted"]
 
 
-def test_an_endpoint_that_aws_does_not_accept_is_told(account: Account) -> None:
-    account.has_a_cell()
-    account.has_waiting(a=CALLER)
-    error = {"Code": "InvalidState", "Message": "The endpoint was deleted"}
-    account.becomes("accept", "vpce-a", unsuccessful=[{"ResourceId": "vpce-a", "Error": error}])
-    (line,) = admit(dev_fleet(NAMED), account.client)
-    assert line == f"cell-1: vpce-a of account {CALLER} could not be accepted: The endpoint was deleted"
+def test_callers_are_told_the_ids_of_zones_whose_names_differ_between_accounts(account: Account) -> None:
+    found = [{"ZoneId": f"use1-az{number}"} for number in (4, 6, 1)]
+    asked = {"ZoneNames": ["us-east-1a", "us-east-1b", "us-east-1c"]}
+    account.stubs["ec2"].add_response("describe_availability_zones", {"AvailabilityZones": found}, asked)
+    assert zones(dev_fleet(), account.client("ec2")) == "cells stand in zones use1-az1, use1-az4, use1-az6"
 
 
 def test_a_fleet_without_privatelink_accepts_nothing(account: Account) -> None:
