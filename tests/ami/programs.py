@@ -79,8 +79,7 @@ class Host:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
     def asked(self) -> list[str]:
-        log = self.folder / "asked"
-        return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        return Programs(self.folder).asked()
 
 
 @contextmanager

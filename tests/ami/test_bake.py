@@ -1,16 +1,27 @@
-"""The scripts that bake an image (build, compile, check, harden), run with fakes of the system's programs."""
+"""Image Builder documents, and the scripts that bake an image, run with fakes of the system's programs."""
 
 import json
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
+from infra.constructs.image import component_parameters
+from infra.fleet.images import images
 from infra.fleet.rules import NEWEST_SDK
+from infra.fleet.settings import FLEETS, FleetSettings
+from service.engines.neuron.__main__ import _parser
+from service.settings import Settings
 from tests.ami.programs import AMI, Programs, assert_refused
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.synthesis import resources, synthesised, templates
 
 
 @pytest.fixture
@@ -67,12 +78,6 @@ def test_docker_is_installed_where_the_base_image_has_none(tmp_path: Path, progr
     assert len(programs.asked()) == asked
 
 
-def test_a_build_that_fails_stops_the_bake(programs: Programs, home: Path) -> None:
-    programs.add("docker", "echo 'no space left on device' >&2; exit 1")
-    assert_refused(build(programs, home), "no space left")
-    assert len(programs.asked()) == 1
-
-
 def test_the_model_is_compiled_and_checked_for_every_chip_without_a_network(programs: Programs, home: Path) -> None:
     programs.add("docker")
     done = compile_for(programs, home, "inf2 trn1", "--tensor-parallel", "2")
@@ -85,13 +90,13 @@ def test_the_model_is_compiled_and_checked_for_every_chip_without_a_network(prog
         assert checked.endswith(f"check --compiled /opt/peakplan/compiled/{chip}")
 
 
-def test_a_model_that_does_not_compile_stops_the_bake(programs: Programs, home: Path) -> None:
+def test_what_fails_stops_the_bake(programs: Programs, home: Path) -> None:
     programs.add("docker", "echo 'Not compiled for Neuron: seq_len' >&2; exit 2")
     assert_refused(compile_for(programs, home, "inf2"), "Not compiled for Neuron", code=2)
     assert len(programs.asked()) == 1
-
-
-def test_neither_runs_without_being_told_what(programs: Programs, home: Path) -> None:
+    programs.add("docker", "echo 'no space left on device' >&2; exit 1")
+    assert_refused(build(programs, home), "no space left")
+    assert len(programs.asked()) == 2
     assert "usage" in compile_for(programs, home).stderr
     assert "usage" in programs.run("bash", AMI / "bake" / "build-container.sh").stderr
 
@@ -272,7 +277,10 @@ def harden(
     return programs.run("bash", HARDEN_SCRIPT, chips, PEAKPLAN_ROOT=root)
 
 
-def test_what_neuron_and_the_agents_need_is_left_alone(programs: Programs, root: Path) -> None:
+def test_an_image_is_hardened_and_what_neuron_and_the_agents_need_is_left_alone(programs: Programs, root: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in (root / "etc").rglob("*") if path.is_file()}
+
     done = harden(programs, root)
     assert done.returncode == 0, done.stderr
     modules = (root / "etc/modprobe.d/peakplan.conf").read_text(encoding="utf-8")
@@ -281,32 +289,21 @@ def test_what_neuron_and_the_agents_need_is_left_alone(programs: Programs, root:
     assert "neuron" not in modules
     assert "modules_disabled" not in kernel
     assert "ip_forward" not in kernel  # Docker's
-    masked = [line.split()[-1] for line in programs.asked() if line.startswith("systemctl mask")]
+    asked = programs.asked()
+    masked = [line.split()[-1] for line in asked if line.startswith("systemctl mask")]
     assert {"ssh.service", "ssh.socket", "apt-daily-upgrade.timer"} <= set(masked)
     assert not [unit for unit in masked if "ssm" in unit or "docker" in unit or "neuron" in unit]
-    assert "modprobe neuron" in programs.asked()
     kept = {"apt-mark hold linux-aws", "apt-mark hold aws-neuronx-dkms"}
-    assert kept <= set(programs.asked()), "the driver and its kernel stay together"
-
-
-def test_a_device_is_open_to_its_group_alone_docker_is_told_and_files_are_closed(
-    programs: Programs, root: Path
-) -> None:
-    assert harden(programs, root).returncode == 0
+    assert kept <= set(asked), "the driver and its kernel stay together"
+    assert {"modprobe neuron", "groupadd --system neuron"} <= set(asked)
     rule = (root / "etc/udev/rules.d/99-peakplan-neuron.rules").read_text(encoding="utf-8")
-    assert 'GROUP="neuron", MODE="0660"' in rule
-    assert "groupadd --system neuron" in programs.asked()
-    daemon = json.loads((root / "etc/docker/daemon.json").read_text(encoding="utf-8"))
-    assert daemon["no-new-privileges"] is True
+    assert 'GROUP="neuron", MODE="0660"' in rule, "a device is open to its group alone"
+    assert json.loads((root / "etc/docker/daemon.json").read_text(encoding="utf-8"))["no-new-privileges"] is True
     assert (root / "etc/shadow").stat().st_mode & 0o777 == 0o640
     assert (root / "etc/cron.daily").stat().st_mode & 0o777 == 0o700
-
-
-def test_twice_is_as_good_as_once(programs: Programs, root: Path) -> None:
+    once = files()
     assert harden(programs, root).returncode == 0
-    once = {path: path.read_bytes() for path in (root / "etc").rglob("*") if path.is_file()}
-    assert harden(programs, root).returncode == 0
-    assert {path: path.read_bytes() for path in (root / "etc").rglob("*") if path.is_file()} == once
+    assert files() == once, "twice is as good as once"
 
 
 def test_an_image_for_processors_alone_needs_no_neuron_driver(programs: Programs, root: Path) -> None:
@@ -321,3 +318,151 @@ def test_a_rule_that_does_not_hold_and_devices_that_are_gone_stop_the_bake(progr
     assert_refused(harden(programs, root, group="root 666"), "udev rule does not hold")
     (root / "dev" / "neuron0").unlink()
     assert_refused(harden(programs, root), "the Neuron devices are gone")
+
+
+DOCUMENTS = sorted((AMI / "components").glob("*.yaml"))
+SCHEMA = json.loads(Path(__file__).with_name("component_schema.json").read_text(encoding="utf-8"))
+INLINE_LIMIT = 16_000  # characters of CreateComponent's `data`, which is how the CDK hands them over
+SHELLCHECK = Path(sys.executable).with_name("shellcheck")
+
+
+def read(document: Path) -> Any:
+    return yaml.safe_load(document.read_text(encoding="utf-8"))
+
+
+def steps() -> Iterator[tuple[str, Any]]:
+    for document in DOCUMENTS:
+        for phase in read(document)["phases"]:
+            for step in phase["steps"]:
+                yield f"{document.stem}: {step['name']}", step
+
+
+BASH = [(name, step["inputs"]["commands"]) for name, step in steps() if step["action"] == "ExecuteBash"]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_a_document_follows_the_schema_with_unique_names_and_known_parameters(document: Path) -> None:
+    content, text = read(document), document.read_text(encoding="utf-8")
+    jsonschema.Draft202012Validator(SCHEMA).validate(content)
+    assert len(text) <= INLINE_LIMIT
+    for names in ([each["name"] for each in parts] for parts in named_parts(content)):
+        assert len(names) == len(set(names))
+    declared = {name for parameter in content.get("parameters", []) for name in parameter}
+    assert declared == set(re.findall(r"\{\{ *([\w-]+) *\}\}", text))
+
+
+def named_parts(content: Any) -> list[Any]:
+    return [content["phases"], *(phase["steps"] for phase in content["phases"])]
+
+
+def shellcheck(*words: str | Path, script: str | None = None) -> None:
+    done = subprocess.run([SHELLCHECK, *words], input=script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("commands", [each for _, each in BASH], ids=[name for name, _ in BASH])
+def test_shellcheck_finds_nothing_in_a_step_which_ends_at_its_first_failure(commands: list[str]) -> None:
+    """All commands of a step are one script, and only the last one's exit code would count."""
+    assert commands[0].splitlines()[0] == "set -euo pipefail"
+    script = re.sub(r"\{\{ *\w+_SECONDS *\}\}", "600", "\n".join(commands))  # in arithmetic a word would be a variable
+    shellcheck("--shell", "bash", "-", script=re.sub(r"\{\{ *[\w-]+ *\}\}", "value", script))
+
+
+def test_shellcheck_finds_nothing_in_scripts() -> None:
+    shellcheck(*sorted(AMI.rglob("*.sh")))
+
+
+@pytest.mark.parametrize(("within", "code"), [(100, 0), (99, 1)], ids=["in time", "a second late"])
+def test_a_bake_fails_where_an_instance_is_not_ready_in_time(within: int, code: int) -> None:
+    """The system's own boot took 97 s, and the service is ready 3 s after its start by bash's clock."""
+    (commands,) = [commands for name, commands in BASH if name.endswith("PlansOnAFreshInstance")]
+    told = {"CHIPS": "inf2 trn1", "BOOT_SECONDS": str(within)}
+    script = re.sub(r"\{\{ *([\w-]+) *\}\}", lambda found: told[found[1]], "\n".join(commands))
+    script = script.replace("/etc/peakplan/host.env", "/dev/null").replace(
+        "/usr/local/bin/peakplan-lifecycle wait", "wait_for"
+    )
+    world = 'systemctl() { case "$1" in show) echo 97000000 ;; esac; }\nwait_for() { SECONDS=3; }\n'
+    done = subprocess.run(["bash", "-c", world + script], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert f"ready after 97 s of boot and 3 s of the service, of {within} s" in done.stdout
+
+
+def test_every_file_of_ours_that_a_step_names_is_there() -> None:
+    named = {path for _, commands in BASH for path in re.findall(r"/opt/peakplan/host/([\w./-]+)", "\n".join(commands))}
+    assert named
+    for path in named:
+        assert (AMI / path).exists(), path
+
+
+def test_folders_of_a_download_are_made_before_it() -> None:
+    """S3Download fails where its destination's folder is not there."""
+    made = ""
+    for _, step in steps():
+        if step["action"] == "ExecuteBash":
+            made += "\n".join(line for line in step["inputs"]["commands"] if line.startswith("install -d"))
+        elif step["action"] == "S3Download":
+            assert {str(Path(each["destination"]).parent) in made for each in step["inputs"]} == {True}
+
+
+def test_nothing_is_fetched_once_the_image_is_proven() -> None:
+    """The last word belongs to a plan: no step after the hardening changes what was proven."""
+    assert [document.stem.partition("-")[2] for document in DOCUMENTS][-2:] == ["hardening", "proof"]
+    assert {phase["name"] for phase in read(DOCUMENTS[-1])["phases"]} == {"validate", "test"}
+
+
+def read_by_the_service(monkeypatch: pytest.MonkeyPatch, told: dict[str, str], replicas: str) -> Settings:
+    """The settings that the service makes of what an image decides; serve.sh adds the last two."""
+    decided = dict(word.split("=", 1) for word in told["SETTINGS"].split())
+    beside = {"PEAKPLAN_COMPILED_DIR": "/opt/peakplan/compiled", "PEAKPLAN_REPLICAS": replicas}
+    for name, value in (decided | beside).items():
+        monkeypatch.setenv(name, value)
+    return Settings()
+
+
+@pytest.mark.slow
+def test_the_service_and_the_compiler_take_what_the_image_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = FleetSettings.from_yaml(FLEETS / "dev.yaml")
+    (recipe,) = resources(templates("dev")["Image"], "AWS::ImageBuilder::ImageRecipe").values()
+    parameters = [each for component in recipe["Properties"]["Components"] for each in component.get("Parameters", [])]
+    told = {parameter["Name"]: parameter["Value"][0] for parameter in parameters}
+    assert told["CHIPS"].split() == [group.chip for group in fleet.groups]
+    for chip in told["CHIPS"].split():
+        words = ["compile", "--output", "x", "--chip", chip, *told["COMPILE"].split()]
+        taken = _parser(Settings()).parse_args(words)
+        assert taken.tensor_parallel == fleet.model.tensor_parallel
+        assert taken.speculation_length == fleet.model.speculation_length
+        assert taken.sequence_length == fleet.model.sequence_length
+    settings = read_by_the_service(monkeypatch, told, "1")
+    assert (settings.engine, settings.hosted_engine) == ("triton", "neuron")
+    assert settings.neuron.tensor_parallel == fleet.model.tensor_parallel
+    assert settings.max_prompt_tokens == fleet.model.max_prompt_tokens
+
+
+@pytest.mark.slow
+def test_a_batch_is_compiled_and_run_by_replicas_of_the_gateway_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {
+        "model.batch_size": 8, "model.speculation_length": 48, "model.context_buckets": [64, 384],
+        "model.graph": "chain", "model.weight_layout": True, "model.device_rights": "memory",
+    }  # fmt: skip
+    batched = dev_fleet(changes)
+    (image,) = images(batched)
+    told = component_parameters(batched, image)
+    compiled = _parser(Settings()).parse_args(["compile", "--output", "x", *told["COMPILE"].split()])
+    settings = read_by_the_service(monkeypatch, told, "2")
+    assert (settings.engine, settings.batch_size) == ("neuron", 8)
+    assert (compiled.batch_size, compiled.speculation_length, compiled.context_buckets) == (8, 48, (64, 384))
+    assert (compiled.sequence_length, compiled.graph, compiled.weight_layout) == (576, "chain", True)
+    assert "PEAKPLAN_DEVICE_RIGHTS=memory" in told["SETTINGS"].split()
+    assert settings.queue.lost_replica_seconds == batched.model.lost_replica_seconds == 300
+
+
+@pytest.mark.slow
+def test_the_release_holds_all_that_the_dockerfile_copies() -> None:
+    outdir = synthesised("dev")[0]
+    (release,) = [path.parents[1] for path in outdir.glob("asset.*/service/Dockerfile")]
+    lines = (release / "service" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
+    copied = [word for line in re.findall(r"^COPY (?!--from)(.+) \S+$", lines, re.MULTILINE) for word in line.split()]
+    assert "requirements-image.txt" in copied
+    missing = [name for name in copied if name != "${MODEL}" and not (release / name).exists()]
+    assert not (release / "requirements-dev.txt").exists(), "what tests need would make another release"
+    assert missing == [], "build-container.sh would fail where an image is baked"

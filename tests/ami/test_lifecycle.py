@@ -24,72 +24,59 @@ def action(hook: str) -> str:
 
 
 @pytest.mark.parametrize("target", ["InService", "Warmed:Stopped"])
-def test_the_launch_goes_on_once_the_planner_is_ready(host: Host, target: str) -> None:
-    host.targets, host.unready_answers = [target], 3
-    assert host.run("ready").returncode == 0
-    assert host.unready_answers < 0
-    assert host.asked() == [action("prove-ready")]
-
-
-def test_a_plan_that_rules_made_is_no_proof(host: Host) -> None:
-    host.sources = ["fallback", "fallback", "model"]
+def test_the_launch_goes_on_once_the_planner_is_ready_and_its_model_plans(host: Host, target: str) -> None:
+    host.targets, host.unready_answers, host.sources = [target], 3, ["fallback", "fallback", "model"]
     done = host.run("ready")
-    assert done.returncode == 0
-    assert host.sources == ["model"]
-    assert done.stdout.count("a plan came from its fallback") == 1
-    assert host.asked() == [action("prove-ready")]
-
-
-def test_why_it_waits_is_said_once_in_the_service_s_words(host: Host) -> None:
-    host.unready_answers = 5
-    done = host.run("wait")
-    assert done.stdout.splitlines()[0] == "not ready: 503 no replica of the model is up"
-    assert len(done.stdout.splitlines()) == 2
-    assert "s after boot" in done.stdout
-
-
-def test_a_host_that_was_only_started_again_has_nothing_to_complete(host: Host) -> None:
-    Programs(host.folder).add("aws", "echo 'ValidationError: No active Lifecycle Action found' >&2; exit 254")
-    assert host.run("ready").returncode == 0
-
-
-def test_what_aws_refuses_is_said_and_left_to_systemd(host: Host) -> None:
-    Programs(host.folder).add("aws", "echo 'AccessDenied: not authorized' >&2; exit 254")
-    assert_refused(host.run("ready"), "the lifecycle action of prove-ready does not go on: AccessDenied")
-
-
-def test_a_metadata_service_that_is_not_there_is_an_error_in_words(host: Host) -> None:
-    host.url = "http://127.0.0.1:1"
-    assert_refused(host.run("drain"), "refused")
-
-
-def test_a_service_that_will_not_stop_does_not_keep_the_host(host: Host) -> None:
-    host.targets = ["Terminated"]
-    Programs(host.folder).add("systemctl", "exit 1")
-    assert host.run("drain").returncode == 0
-    assert host.asked()[-1] == action("drain")
+    assert (done.returncode, host.asked()) == (0, [action("prove-ready")])
+    assert (host.unready_answers < 0, host.sources) == (True, ["model"]), "a plan that rules made is no proof"
+    first, second, *_ = done.stdout.splitlines()
+    assert first == "not ready: 503 no replica of the model is up", "why it waits is said once"
+    assert "a plan came from its fallback" in second
+    assert (len(done.stdout.splitlines()), "s after boot" in done.stdout) == (3, True)
 
 
 @pytest.mark.parametrize(
-    ("word", "targets", "asked"),
+    ("word", "aws", "url", "code", "said"),
     [
-        ("ready", [""], []),  # no launch is under way
-        ("drain", ["InService", "InService", "Terminated"], ["systemctl stop peakplan.service", action("drain")]),
-        ("drain", ["InService", "Warmed:Stopped"], ["systemctl stop peakplan.service", action("drain")]),
+        ("ready", "ValidationError: No active Lifecycle Action found", "", 0, ""),  # it was only started again
+        ("ready", "AccessDenied: not authorized", "", 1, "of prove-ready does not go on: AccessDenied"),
+        ("drain", "", "http://127.0.0.1:1", 1, "refused"),  # by the metadata service
+        ("dance", "", "", 2, "ready|drain|wait"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_left_to_systemd(
+    host: Host, word: str, aws: str, url: str, code: int, said: str
+) -> None:
+    Programs(host.folder).add("aws", f"echo '{aws}' >&2; exit 254")
+    host.url = url or host.url
+    assert_refused(host.run(word), said, code)
+
+
+STOPS = ["systemctl stop peakplan.service", action("drain")]
+
+
+@pytest.mark.parametrize(
+    ("word", "targets", "stop", "asked"),
+    [
+        ("ready", [""], "", []),  # no launch is under way
+        ("drain", ["InService", "InService", "Terminated"], "", STOPS),
+        ("drain", ["InService", "Warmed:Stopped"], "", STOPS),
+        (
+            "drain",
+            ["Warmed:Stopped", "Warmed:Stopped", "InService", "Warmed:Stopped"],
+            "",
+            STOPS,
+        ),  # first into the pool
+        ("drain", ["Terminated"], "exit 1", STOPS),  # a service that will not stop does not keep the host
     ],
 )
 def test_a_host_that_is_to_go_stops_serving_before_it_says_so(
-    host: Host, word: str, targets: list[str], asked: list[str]
+    host: Host, word: str, targets: list[str], stop: str, asked: list[str]
 ) -> None:
-    host.targets = targets
+    host.targets, last = targets, targets[-1]
+    Programs(host.folder).add("systemctl", stop)
     assert host.run(word).returncode == 0
-    assert host.asked() == asked
-
-
-def test_a_host_on_its_way_into_the_warm_pool_is_not_drained(host: Host) -> None:
-    host.targets = ["Warmed:Stopped", "Warmed:Stopped", "InService", "Warmed:Stopped"]
-    assert host.run("drain").returncode == 0
-    assert host.targets == ["Warmed:Stopped"], "it drained before it was in service"
+    assert (host.asked(), host.targets) == (asked, [last]), "it drained before it was in service"
 
 
 def test_a_drain_that_systemd_restarts_remembers_that_the_host_was_in_service(host: Host) -> None:
@@ -102,15 +89,10 @@ def test_a_drain_that_systemd_restarts_remembers_that_the_host_was_in_service(ho
 
 
 def test_a_host_wanted_back_before_its_drain_ever_looked_is_drained_all_the_same(host: Host) -> None:
-    host.targets = ["InService"]
-    assert host.run("ready").returncode == 0
-    host.targets = ["Warmed:Stopped"]
-    assert host.run("drain").returncode == 0
+    for word, target in (("ready", "InService"), ("drain", "Warmed:Stopped")):
+        host.targets = [target]
+        assert host.run(word).returncode == 0
     assert host.asked()[-1] == action("drain")
-
-
-def test_a_word_it_does_not_know_is_refused(host: Host) -> None:
-    assert_refused(host.run("dance"), "ready|drain|wait", code=2)
 
 
 # Like docker: `run` becomes the container's first process with its settings, `stop` ends it and waits.
@@ -133,9 +115,6 @@ class Boot:
     def start(self, *command: str | Path) -> "subprocess.Popen[bytes]":
         return subprocess.Popen([str(word) for word in command], env=self.environment)
 
-    def do(self, *command: str | Path) -> None:
-        assert self.start(*command).wait(300) == 0
-
 
 def write(file: Path, settings: Mapping[str, object]) -> None:
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
@@ -151,10 +130,7 @@ def boot(host: Host, tiny_model_dir: Path) -> Iterator[Boot]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     baked = {"PEAKPLAN_TENSOR_PARALLEL": 2, "PEAKPLAN_MODEL_DIR": tiny_model_dir, "PEAKPLAN_REPLICAS": 1}
-    baked |= {"PEAKPLAN_DTYPE": "float32", "HOST": "127.0.0.1", "PORT": port}
-    (folder / "etc/image.env").write_text(
-        "".join(f"{name}={value}\n" for name, value in baked.items()), encoding="utf-8"
-    )
+    write(folder / "etc/image.env", baked | {"PEAKPLAN_DTYPE": "float32", "HOST": "127.0.0.1", "PORT": port})
     programs = Programs(folder)
     programs.add("docker", DOCKER.format(folder=folder, repository=REPOSITORY, python=sys.executable))
     programs.add("getent", "echo neuron:x:998:")
@@ -187,7 +163,7 @@ def test_from_user_data_to_the_first_plan_and_to_the_last(boot: Boot) -> None:
     boot.environment |= told
 
     service = boot.start("bash", AMI / "host" / "serve.sh", "start")
-    boot.do(sys.executable, AMI / "host" / "telemetry.py")
+    assert boot.start(sys.executable, AMI / "host" / "telemetry.py").wait(300) == 0
     first_plan = boot.host.run("ready")
     print(f"\nfrom user data to the completed launch: {time.monotonic() - began:.1f} s")
     assert first_plan.returncode == 0, first_plan.stderr

@@ -45,6 +45,7 @@ def test_the_container_gets_every_chip_and_no_rights(programs: Programs, host: P
     assert done.returncode == 0, done.stderr
     command = started(programs)
     assert command.count("--device=") == 12
+    assert not [line for line in programs.asked() if line.startswith("aws")], "a fleet without events needs no key"
     for option in (
         "--read-only", "--cap-drop ALL", "--security-opt no-new-privileges", "--group-add 998", "--pull never",
         f"{host}/model:/opt/peakplan/model:ro", f"{host}/compiled/inf2:/opt/peakplan/compiled:ro",
@@ -55,45 +56,27 @@ def test_the_container_gets_every_chip_and_no_rights(programs: Programs, host: P
     assert "--privileged" not in command
 
 
-@pytest.mark.parametrize(
-    ("rights", "options"),
-    [
-        ("none", "--cap-drop ALL --security-opt no-new-privileges --pids-limit"),
-        ("memory", "--cap-drop ALL --security-opt no-new-privileges --ulimit memlock=-1:-1 --pids-limit"),
-        (
-            "aws",
-            "--cap-add SYS_ADMIN --cap-add IPC_LOCK --cap-add DAC_OVERRIDE --security-opt no-new-privileges --user 0 ",
-        ),
-    ],
-)
-def test_the_container_may_do_what_the_fleet_file_says(
-    programs: Programs, host: Path, rights: str, options: str
-) -> None:
-    (host / "etc/image.env").write_text(f"PEAKPLAN_DEVICE_RIGHTS={rights}\n", encoding="utf-8")
-    assert serve(programs, "start", host, chips=1).returncode == 0
-    assert options in started(programs)
-
-
-def test_rights_that_there_are_not_start_nothing(programs: Programs, host: Path) -> None:
-    (host / "etc/image.env").write_text("PEAKPLAN_DEVICE_RIGHTS=all\n", encoding="utf-8")
-    assert_refused(serve(programs, "start", host, chips=1), "PEAKPLAN_DEVICE_RIGHTS=all is none of none, memory, aws")
-    assert not [line for line in programs.asked() if line.startswith("docker")]
+CLOSED = "--cap-drop ALL --security-opt no-new-privileges"
+OPEN = "--cap-add SYS_ADMIN --cap-add IPC_LOCK --cap-add DAC_OVERRIDE --security-opt no-new-privileges --user 0 "
 
 
 @pytest.mark.parametrize(
-    ("baked", "chips", "replicas"),
+    ("baked", "chips", "options"),
     [
-        ("PEAKPLAN_ENGINE=triton", 1, 2),  # unless it was baked otherwise, every core has one
-        ("PEAKPLAN_TENSOR_PARALLEL=1", 12, 24),
-        ("PEAKPLAN_TENSOR_PARALLEL=8", 12, 3),
+        ("PEAKPLAN_DEVICE_RIGHTS=none", 1, f"{CLOSED} --pids-limit"),
+        ("PEAKPLAN_DEVICE_RIGHTS=memory", 1, f"{CLOSED} --ulimit memlock=-1:-1 --pids-limit"),
+        ("PEAKPLAN_DEVICE_RIGHTS=aws", 1, OPEN),
+        ("PEAKPLAN_ENGINE=triton", 1, "PEAKPLAN_REPLICAS=2 "),  # unless it was baked otherwise, every core has one
+        ("PEAKPLAN_TENSOR_PARALLEL=1", 12, "PEAKPLAN_REPLICAS=24 "),
+        ("PEAKPLAN_TENSOR_PARALLEL=8", 12, "PEAKPLAN_REPLICAS=3 "),
     ],
 )
-def test_replicas_follow_the_chips_and_the_cores_that_one_spans(
-    programs: Programs, host: Path, baked: str, chips: int, replicas: int
+def test_the_container_may_do_what_the_fleet_file_says_and_has_replicas_on_all_cores(
+    programs: Programs, host: Path, baked: str, chips: int, options: str
 ) -> None:
     (host / "etc/image.env").write_text(f"{baked}\n", encoding="utf-8")
     assert serve(programs, "start", host, chips=chips).returncode == 0
-    assert f"PEAKPLAN_REPLICAS={replicas} " in started(programs)
+    assert options in started(programs)
 
 
 def test_a_processor_s_host_runs_a_replica_a_core_without_devices(programs: Programs, host: Path) -> None:
@@ -108,15 +91,21 @@ def test_a_processor_s_host_runs_a_replica_a_core_without_devices(programs: Prog
     assert f"--env-file {host}/etc/image.env --env-file {host}/etc/host.env" in command, "the host's engine wins"
 
 
-def test_a_host_without_chips_says_so(programs: Programs, host: Path) -> None:
-    assert_refused(serve(programs, "start", host), "is the Neuron driver loaded?")
-    assert not programs.asked()
-
-
-def test_a_chip_that_nothing_was_compiled_for_is_refused(programs: Programs, host: Path) -> None:
-    """Rather than compiled at boot for a quarter of an hour."""
-    (host / "etc/host.env").write_text("PEAKPLAN_GROUP=trn1\n", encoding="utf-8")
-    assert_refused(serve(programs, "start", host, chips=1), "nothing was compiled for 'trn1'")
+@pytest.mark.parametrize(
+    ("word", "file", "says", "chips", "words"),
+    [
+        ("start", "host", "GROUP=inf2", 0, "is the Neuron driver loaded?"),
+        ("start", "host", "GROUP=trn1", 1, "nothing was compiled for 'trn1'"),  # it would take a quarter of an hour
+        ("start", "image", "DEVICE_RIGHTS=all", 1, "PEAKPLAN_DEVICE_RIGHTS=all is none of none, memory, aws"),
+        ("dance", "host", "GROUP=inf2", 0, "start|stop"),
+    ],
+)
+def test_what_cannot_be_started_is_said_and_starts_nothing(
+    programs: Programs, host: Path, word: str, file: str, says: str, chips: int, words: str
+) -> None:
+    (host / f"etc/{file}.env").write_text(f"PEAKPLAN_{says}\n", encoding="utf-8")
+    assert_refused(serve(programs, word, host, chips=chips), words, code=2 if word == "dance" else 1)
+    assert not [line for line in programs.asked() if line.startswith("docker")]
 
 
 def test_a_stop_waits_longer_than_the_drain(programs: Programs, host: Path) -> None:
@@ -128,10 +117,6 @@ def test_a_stop_waits_longer_than_the_drain(programs: Programs, host: Path) -> N
     assert seconds > 30 + Settings().shutdown_seconds
     (host / "etc/host.env").write_text("PEAKPLAN_AUTO_SCALING_GROUP=\n", encoding="utf-8")
     assert serve(programs, "stop", host).returncode == 0, "without being told how long a drain is"
-
-
-def test_another_word_is_refused(programs: Programs, host: Path) -> None:
-    assert_refused(serve(programs, "dance", host), "start|stop", code=2)
 
 
 EVENTS = (
@@ -155,8 +140,13 @@ def test_events_are_kept_on_the_host_under_the_fleet_s_key(programs: Programs, h
     assert "--region us-east-1" in asked
 
 
-def test_without_the_key_a_host_plans_and_keeps_no_events(programs: Programs, host: Path) -> None:
-    (host / "etc/host.env").write_text(EVENTS, encoding="utf-8")
+def test_without_the_key_a_host_plans_and_keeps_no_events_nor_an_experiment(
+    programs: Programs, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arms = {"name": "autumn", "arms": {"control": 50, "rules": 50}}
+    told = events_environment(dev_fleet({"shopper_events": {"enabled": True, "experiment": arms}}))
+    lines = "".join(f"{name}={value}\n" for name, value in told.items())
+    (host / "etc/host.env").write_text(EVENTS + lines, encoding="utf-8")
     programs.add("aws", "exit 254")
     done = serve(programs, "start", host, chips=1)
     assert done.returncode == 0
@@ -164,23 +154,6 @@ def test_without_the_key_a_host_plans_and_keeps_no_events(programs: Programs, ho
     command = started(programs)
     assert "--env PEAKPLAN_OUTCOMES_DIR= " in command
     assert "/var/lib/peakplan" not in command
-
-
-def test_without_the_key_the_fleet_s_experiment_does_not_keep_a_host_from_starting(
-    programs: Programs, host: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arms = {"name": "autumn", "arms": {"control": 50, "rules": 50}}
-    told = events_environment(dev_fleet({"shopper_events": {"enabled": True, "experiment": arms}}))
-    (host / "etc/host.env").write_text(
-        "PEAKPLAN_GROUP=inf2\n" + "".join(f"{name}={value}\n" for name, value in told.items()), encoding="utf-8"
-    )
-    programs.add("aws", "exit 254")
-    assert serve(programs, "start", host, chips=1).returncode == 0
-    for name, value in (told | dict(re.findall(r"--env (\w+)=(\S*)", started(programs)))).items():
+    for name, value in (told | dict(re.findall(r"--env (\w+)=(\S*)", command))).items():
         monkeypatch.setenv(name, value)
     assert not Settings().experiment.name, "docker's --env comes after --env-file"
-
-
-def test_a_fleet_without_events_asks_for_no_key(programs: Programs, host: Path) -> None:
-    assert serve(programs, "start", host, chips=1).returncode == 0
-    assert not [line for line in programs.asked() if line.startswith("aws")]

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import textwrap
 from collections.abc import Iterator
-from configparser import RawConfigParser
+from configparser import RawConfigParser, SectionProxy
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -80,74 +80,55 @@ def test_every_program_of_ours_is_installed() -> None:
         assert f" {program}" in install, program
 
 
-def test_systemd_waits_longer_for_the_stop_than_docker_may_take() -> None:
-    """If systemd killed a host during its longest drain, the host would drop requests from the balancer."""
+def service_of(unit: Path) -> SectionProxy:
     parser = RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(AMI / "systemd" / "peakplan.service")
+    parser.read(unit)
+    return parser["Service"]
+
+
+def test_systemd_waits_longer_for_the_stop_than_docker_may_take() -> None:
+    """If systemd killed a host during its longest drain, the host would drop requests from the balancer."""
     (after,) = re.findall(r"after_drain_seconds=(\d+)", (AMI / "host" / "serve.sh").read_text(encoding="utf-8"))
     longest_drain = 300  # infra/fleet/settings.py: drain_seconds
-    assert int(parser["Service"]["TimeoutStopSec"]) > longest_drain + int(after)
+    assert int(service_of(AMI / "systemd/peakplan.service")["TimeoutStopSec"]) > longest_drain + int(after)
 
 
 @pytest.mark.parametrize("unit", [unit for unit in UNITS if unit.suffix == ".service"], ids=lambda unit: unit.name)
 def test_every_service_is_kept_from_what_it_does_not_need(unit: Path) -> None:
-    parser = RawConfigParser(strict=False)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(unit)
-    service = parser["Service"]
+    service = service_of(unit)
     assert [service.get(name) for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp")] == ["yes"] * 3
     assert service.get("ProtectSystem") in ("strict", "full")
 
 
 SYSTEMD = Path("/usr/lib/systemd/system")
 # Of the machine's own units only what a boot and a halt need; the rest of them is not under test.
-TARGETS = (
-    "basic",
-    "sysinit",
-    "multi-user",
-    "halt",
-    "shutdown",
-    "umount",
-    "final",
-    "network-online",
-    "timers",
-    "slices",
-)
-METADATA, SERVICE = "127.0.0.1:1338", "127.0.0.1:8080"
+TARGETS = "basic sysinit multi-user halt shutdown umount final network-online timers slices".split()
+METADATA = "127.0.0.1:1338"
 
-IMDS = """
-    import http.server, pathlib
+# The metadata service, and the planner: each says what it is asked for by the last word of a path.
+ANSWERS = """
+    import http.server, json, pathlib, sys
+    KNOWN = {"instance-id": "i-1", "region": "us-east-1", "readyz": "ready", "plan": json.dumps({"source": "model"})}
     class Answers(http.server.BaseHTTPRequestHandler):
         def do_PUT(self): self.say("token")
         def do_GET(self):
-            name = self.path.rpartition("/")[2]
-            known = {"instance-id": "i-1", "region": "us-east-1"}
-            self.say(known.get(name) or pathlib.Path("/opt/test/target").read_text())
+            self.say(KNOWN.get(self.path.rpartition("/")[2]) or pathlib.Path("/opt/test/target").read_text())
+        do_POST = do_GET
         def say(self, text):
             self.send_response(200); self.send_header("Content-Length", str(len(text))); self.end_headers()
             self.wfile.write(text.encode())
-    http.server.HTTPServer(("127.0.0.1", 1338), Answers).serve_forever()
-"""
-PLANNER = """
-    import http.server, json
-    class Answers(http.server.BaseHTTPRequestHandler):
-        def do_GET(self): self.say("ready")
-        def do_POST(self): self.say(json.dumps({"source": "model"}))
-        def say(self, text):
-            self.send_response(200); self.send_header("Content-Length", str(len(text))); self.end_headers()
-            self.wfile.write(text.encode())
-    http.server.ThreadingHTTPServer(("127.0.0.1", 8080), Answers).serve_forever()
+    http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Answers).serve_forever()
 """
 DOCKER = """
     case $1 in
-      run) echo $$ > /run/docker-peakplan; exec python3 /opt/test/planner.py ;;
+      run) echo $$ > /run/docker-peakplan; exec python3 /opt/test/answers.py 8080 ;;
       stop) kill "$(cat /run/docker-peakplan)" ;;
     esac
 """
 STAND_INS = {
     "docker.service": "[Service]\nExecStart=/usr/bin/sleep infinity\n",
-    "metadata.service": "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/usr/bin/python3 /opt/test/imds.py\n",
+    "metadata.service": "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=python3 /opt/test/answers.py 1338\n",
     # As cloud-init does it: user data runs on an instance's first boot, after the machine's own units.
     "cloud-final.service": """
 [Unit]
@@ -282,8 +263,7 @@ def _install(root: Path, programs: Path) -> None:
     (root / "etc/peakplan/image.env").write_text("PEAKPLAN_TENSOR_PARALLEL=2\n", encoding="ascii")
     (root / "etc/group").write_text("root:x:0:\nneuron:x:998:\n", encoding="ascii")
     (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\n", encoding="ascii")
-    (root / "opt/test/imds.py").write_text(textwrap.dedent(IMDS), encoding="utf-8")
-    (root / "opt/test/planner.py").write_text(textwrap.dedent(PLANNER), encoding="utf-8")
+    (root / "opt/test/answers.py").write_text(textwrap.dedent(ANSWERS), encoding="utf-8")
     scripts = {
         programs / "docker": DOCKER,
         programs / "aws": 'echo aws "$@" >> /opt/test/asked\n',
@@ -306,16 +286,12 @@ def _enable(system: Path) -> None:
         subprocess.run(["systemctl", f"--root={system.parents[2]}", "enable", unit], capture_output=True, check=True)
 
 
-HOST = {
-    "PEAKPLAN_FLEET": "dev",
-    "PEAKPLAN_CELL": "cell-1",
-    "PEAKPLAN_GROUP": "inf2",
-    "PEAKPLAN_AUTO_SCALING_GROUP": "group",
-    "PEAKPLAN_LOG_GROUP": "/peakplan/dev/cell-1",
-    "PEAKPLAN_LAUNCH_HOOK": "prove-ready",
-    "PEAKPLAN_TERMINATE_HOOK": "drain",
-    "PEAKPLAN_DRAIN_SECONDS": "1",
-}
+WORDS = (
+    "FLEET=dev CELL=cell-1 GROUP=inf2 AUTO_SCALING_GROUP=group LOG_GROUP=/peakplan/dev/cell-1 LAUNCH_HOOK=prove-ready "
+    "TERMINATE_HOOK=drain DRAIN_SECONDS=1"
+)
+HOST = dict(f"PEAKPLAN_{word}".split("=") for word in WORDS.split())
+needs_podman = pytest.mark.skipif(bool(missing()), reason=missing() or "every need is met")
 
 
 @pytest.fixture
@@ -325,14 +301,10 @@ def disk() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture
-def instance(disk: Path) -> Machine:
-    return machine(disk, user_data(HOST).render())
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing()), reason=missing() or "every need is met")
-def test_a_warm_host_serves_at_every_start_and_leaves_at_once(instance: Machine) -> None:
+@needs_podman
+def test_a_warm_host_serves_at_every_start_and_leaves_at_once(disk: Path) -> None:
+    instance = machine(disk, user_data(HOST).render())
     instance.target("Warmed:Stopped")
     with instance.running():  # launched into the warm pool
         instance.comes_to_ask("prove-ready")
@@ -350,7 +322,7 @@ def test_a_warm_host_serves_at_every_start_and_leaves_at_once(instance: Machine)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing()), reason=missing() or "every need is met")
+@needs_podman
 def test_an_image_that_nobody_told_who_it_is_starts_nothing(disk: Path) -> None:
     """An image is baked and tested outside any Auto Scaling group."""
     nobody = machine(disk, "#!/bin/bash\ntrue\n")
