@@ -18,8 +18,7 @@ import pytest
 import yaml
 
 from infra.fleet.parts import REPOSITORY_ROOT
-from tests.infra.clone import fresh_clone, operators_environment, type_in
-from tests.infra.deployment import CDK
+from tests.infra.deployment import CDK, fresh_clone, operators_environment, type_in
 from tests.infra.moto_server import MotoServer, running_moto
 
 pytestmark = [

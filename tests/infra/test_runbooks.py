@@ -1,24 +1,212 @@
-"""The runbooks' queries ask for fields that the hosts really write: no empty table at night.
+"""The commands of the runbooks and of event day run as they stand in the pages, against the emulator.
 
-test_runbooks_run.py types their commands. Neuron's fields are those of the CloudWatch agent's EMF, labels beside
-values, and of neuron-monitor-prometheus.py's labels; the service's own code makes the others. Not run in an account.
+Their queries ask for fields that hosts really write: Neuron's are those of the CloudWatch agent's EMF, labels beside
+values, and of neuron-monitor-prometheus.py's labels; the service's own code makes the others. `aws` is the AWS CLI
+itself (aws_cli.py); `make` and `peakplan` run in a clone. A reader's values stand where page.md says so. Not run in an
+account.
 """
 
 import json
 import logging
 import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from infra.fleet.metrics import metrics
+from infra.fleet.settings import FleetSettings
 from service.api.observation import Observer
 from service.telemetry.logs import JsonFormatter
 from service.telemetry.metrics import EmfCollector, Metrics, Outcome, Reading
+from tests.infra.aws_cli import CLI, RECORD, Call, calls_in, lend_aws
+from tests.infra.deployment import (
+    CDK,
+    LARGER,
+    Deployment,
+    bake,
+    deploy,
+    fresh_clone,
+    operators_environment,
+    prepare,
+    synthesise,
+    type_in,
+    with_cdk,
+)
+from tests.infra.fleet.fleets import dev_with
+from tests.infra.moto_server import running_moto
 
-RUNBOOKS = sorted(Path("docs/runbooks").glob("*.md"))
+RUNBOOKS, EVENT_DAY = sorted(Path("docs/runbooks").glob("*.md")), Path("docs/event-day.md")
+needs_clis = pytest.mark.skipif(
+    not (CLI.exists() and CDK.exists()),
+    reason="the AWS CLI or the CDK CLI is not installed: peakplan tools install awscli; npm ci",
+)
+_COMMAND = re.compile(r"(?:^|[\s$(;|])(?:aws [a-z0-9-]+ [a-z0-9-]+|make [a-z-]+|peakplan fleet [a-z-]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines that are typed together: a block of code, or a command within a sentence."""
+
+    page: str
+    text: str
+
+    @property
+    def target(self) -> str | None:
+        """The target of a command of `make` or `peakplan` that stands alone: rollback, fleet cell out."""
+        found = re.match(r"(?:make|peakplan) ([a-z-]+(?: [a-z-]+)*)", self.text)
+        return found[1] if found else None
+
+    def operations(self) -> set[tuple[str, str]]:
+        """The services and operations that it asks the AWS CLI for."""
+        return set(re.findall(r"(?:^|[\s$(;|])aws ([a-z0-9-]+) ([a-z0-9-]+)", self.text))
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """A page's blocks that have a command of `aws`, `make` or `peakplan`; what has neither is typed on a host."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for fenced, within in re.findall(r"^```\n(.*?)^```|`([^`]+)`", text, re.DOTALL | re.MULTILINE):
+        said = fenced or " ".join(within.split())  # a sentence's command may break at any space
+        if _COMMAND.search(said) and (fenced or re.match(r"aws |make |peakplan fleet ", said)):
+            found += [Block(page.stem, each) for each in _alone(said)]
+    return found
+
+
+def _alone(text: str) -> list[str]:
+    """Each line of a block that has `make` or `peakplan` alone is a block of its own, so that it runs once."""
+    lines = text.strip().splitlines()
+    return lines if all(line.startswith(("make ", "peakplan ")) for line in lines) else [text]
+
+
+def filled_in(text: str, values: Mapping[str, str]) -> str:
+    """Return a block with a reader's values for the placeholders that docs/runbooks/page.md names."""
+    for placeholder, value in values.items():
+        text = re.sub(rf"(?<!\w){re.escape(placeholder)}(?!\w)", value, text)
+    return text
+
+
+# The commands that run here, in this order. Every other one that a page names exists, and has tests of its own.
+TARGETS = ("fleet cell out", "fleet cell in", "fleet cost", "rollback")
+# What the CLI accepts and the emulator does not know.
+UNANSWERED = {
+    ("autoscaling", "describe-instance-refreshes"),
+    ("cloudtrail", "lookup-events"),
+    ("elasticache", "describe-events"),
+    ("elasticache", "test-failover"),
+    ("ssm", "start-session"),
+    ("synthetics", "get-canary-runs"),
+    ("synthetics", "start-canary"),
+    ("synthetics", "stop-canary"),
+}
+# What a stack refuses while nothing is under way.
+AT_REST = {("cloudformation", "cancel-update-stack"): "CancelUpdateStack cannot be called from current stack status"}
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Somebody on call: a clone, the programs, a fleet that serves, and the record of what was asked."""
+
+    deployment: Deployment
+    clone: Path
+    environment: dict[str, str]
+
+    def values(self, page: Path) -> dict[str, str]:
+        """What this reader puts in the place of what a page writes."""
+        file = str(self.deployment.file)
+        names = {"FLEET=prime-day": f"FLEET={file if page == EVENT_DAY else 'dev'}", "FILE=prime-day": f"FILE={file}"}
+        return names | {"prime-day": "dev", "cell-6": "cell-2", "i-...": self.deployment.instances()[-1], "N": "4"}
+
+    def variables(self) -> str:
+        """The lines that a reader types first."""
+        page = (self.clone / "docs/runbooks/page.md").read_text(encoding="utf-8")
+        lines = page.partition("```\n")[2].partition("\n\n")[0]
+        assert [line.startswith(("export ", "  ")) for line in lines.splitlines()] == [True] * 5
+        return filled_in(lines, self.values(RUNBOOKS[0]))
+
+    def type(self, page: Path, text: str) -> tuple[subprocess.CompletedProcess[str], list[Call]]:
+        """Type a page's text after page.md's variables."""
+        record = Path(self.environment[RECORD])
+        record.unlink(missing_ok=True)
+        done = type_in(
+            self.clone, self.environment, f"{self.variables()}\nset +e\n{filled_in(text, self.values(page))}"
+        )
+        return done, calls_in(record)
+
+
+@contextmanager
+def standing(folder: Path) -> Iterator[Deployment]:
+    """A fleet of two cells, at the second of two releases, in an account of its own."""
+    file, assembly = folder / "dev.yaml", folder / "assembly"
+    file.write_text(yaml.safe_dump(dev_with(LARGER)), encoding="utf-8")
+    with running_moto(folder / "server.log") as server:
+        prepare(server)
+        synthesise(server, str(file), assembly)
+        for commit in ("0000aaaa", "0000bbbb"):
+            bake(server, commit)
+            done = deploy(server, str(file), assembly=assembly)
+            assert done.returncode == 0, done.stdout + done.stderr
+        yield Deployment(server, FleetSettings.from_yaml(file), file)
+
+
+@pytest.fixture(scope="module")
+def shift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shift]:
+    folder = tmp_path_factory.mktemp("shift")
+    clone, programs = with_cdk(fresh_clone(folder)), lend_aws(folder / "bin")
+    with standing(folder) as deployment:
+        environment = operators_environment(deployment.server, programs, clone / ".venv" / "bin") | {
+            RECORD: str(folder / "calls")
+        }
+        environment["AWS_MAX_ATTEMPTS"] = "1"  # what the emulator does not know it will not learn
+        yield Shift(deployment, clone, environment)
+
+
+def well(call: Call) -> bool:
+    """Whether the CLI took the call and the account answered it, as it does in this state."""
+    refusal = AT_REST.get(call.operation)
+    return call.code == 0 if refusal is None else refusal in call.said
+
+
+@pytest.fixture
+def as_before(shift: Shift) -> Iterator[None]:
+    """Give the groups their sizes back: what a page adds to a cell is what `cell-out` refuses to move."""
+    sizes = ("AutoScalingGroupName", "MinSize", "MaxSize", "DesiredCapacity")
+    before = [{size: group[size] for size in sizes} for group in shift.deployment.groups().values()]
+    yield
+    for group in before:
+        shift.deployment.client("autoscaling").update_auto_scaling_group(**group)
+
+
+@pytest.mark.slow  # a fleet of its own, and some sixty starts of the CLI
+@needs_clis
+@pytest.mark.usefixtures("as_before")
+@pytest.mark.parametrize("page", [*RUNBOOKS, EVENT_DAY], ids=lambda page: page.stem)
+def test_every_aws_command_runs_as_it_stands_in_the_page(page: Path, shift: Shift) -> None:
+    blocks = [block for block in blocks_of(page) if block.operations()]
+    done, calls = shift.type(page, "\n".join(block.text for block in blocks))
+    said = done.stdout + done.stderr
+    assert [(call.words, call.said) for call in calls if not well(call)] == []
+    assert set().union(*(block.operations() for block in blocks)) <= {call.operation for call in calls}, said
+    assert {call.operation for call in calls if not call.answered} <= UNANSWERED
+    assert "unbound variable" not in said
+    assert "command not found" not in said
+
+
+@pytest.mark.slow
+@needs_clis
+def test_the_commands_move_a_cell_and_brings_the_release_before(shift: Shift) -> None:
+    """Each command of the fleet once, as a page writes it."""
+    named = {block.target: (page, block) for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)}
+    for target in TARGETS:
+        page, block = named[target]
+        done, _ = shift.type(page, block.text)
+        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
 
 
 def test_on_call_finds_every_reason_of_a_plan_by_the_reader() -> None:
@@ -74,21 +262,11 @@ def emf_events() -> tuple[dict[str, Any], ...]:
     return tuple(json.loads(line) for line in collecting.lines())
 
 
-class Keeping(logging.Handler):
-    """Keeps records as they come."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-
 @cache
 def log_events() -> tuple[dict[str, Any], ...]:
     """What the service logs of a request, and of an error."""
-    handler = Keeping()
+    handler, records = logging.Handler(), list[logging.LogRecord]()
+    handler.emit = records.append  # type: ignore[method-assign]
     api = logging.getLogger("service.api")
     level = api.level
     api.addHandler(handler)
@@ -101,7 +279,7 @@ def log_events() -> tuple[dict[str, Any], ...]:
     finally:
         api.removeHandler(handler)
         api.setLevel(level)
-    return tuple(json.loads(JsonFormatter().format(record)) for record in handler.records)
+    return tuple(json.loads(JsonFormatter().format(record)) for record in records)
 
 
 def written() -> set[str]:
@@ -118,15 +296,11 @@ def written() -> set[str]:
 
 
 @pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
-def test_every_field_of_every_query_is_written(path: Path) -> None:
+def test_every_field_of_every_query_is_written_and_every_text_that_it_compares_with_occurs(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for query in queries(text):
         assert fields(query) <= written(), query
     assert filter_fields(text) <= {name for event in log_events() for name in event}
-
-
-@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
-def test_every_text_that_a_query_compares_with_occurs(path: Path) -> None:
     values: dict[str, set[str]] = {}
     for event in log_events():
         for name, value in event.items():
@@ -134,10 +308,8 @@ def test_every_text_that_a_query_compares_with_occurs(path: Path) -> None:
     for metric in metrics().metrics.values():
         for name, known in metric.values.items():
             values.setdefault(name, set()).update(known)
-    text = path.read_text(encoding="utf-8")
     compared = [pair for query in queries(text) for pair in re.findall(r'(\w+) = "([^"]*)"', query)]
-    compared += re.findall(r'\$\.(\w+) = "([^"]*)"', text)
-    for name, value in compared:
+    for name, value in compared + re.findall(r'\$\.(\w+) = "([^"]*)"', text):
         assert value in values[name], f"{name} is never {value!r}"
 
 

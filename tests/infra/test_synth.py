@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aws_cdk import App, CfnResource, RemovalPolicy, Stack
 
-from infra.fleet.cost import HOURS_A_MONTH, Prices, bills, spending
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.rollout_machine import definition
 from infra.fleet.settings import FLEETS, FleetSettings
+from infra.stacks import GUARD_RULES, check
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.synthesis import (
     OWN_KEY,
@@ -160,10 +161,14 @@ WITHOUT_RESOURCE = {
 NAMESPACES = ("Peakplan", "CloudWatchSynthetics")
 
 
+def of_kind(stacks: dict[str, Any], stack: str, kind: str) -> list[dict[str, Any]]:
+    return [each["Properties"] for each in resources(stacks[stack], f"AWS::{kind}").values()]
+
+
 def resources_of(stacks: dict[str, Any]) -> list[dict[str, Any]]:
     """The resources of one stack of each kind: cells are alike."""
-    return [each for name, stack in stacks.items() if name in ("Cell-1",) or "Cell" not in name
-            for each in stack["Resources"].values()]  # fmt: skip
+    alike = [stack for name, stack in stacks.items() if name == "Cell-1" or "Cell" not in name]
+    return [each for stack in alike for each in stack["Resources"].values()]
 
 
 def skips_of(resource: dict[str, Any]) -> list[dict[str, str]]:
@@ -180,12 +185,7 @@ def test_only_these_findings_are_accepted_each_with_a_reason(fleet: str) -> None
             found[resource["Type"], skip["id"]] += 1
             assert len(skip["comment"].split()) >= 8, skip
     assert found == ACCEPTED
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fleet", SHIPPED)
-def test_what_was_mended_stays_mended(fleet: str) -> None:
-    for resource in resources_of(templates(fleet)):
+    for resource in resources_of(templates(fleet)):  # what was mended stays mended
         properties, skipped = resource.get("Properties", {}), {skip["id"] for skip in skips_of(resource)}
         match resource["Type"]:
             case "AWS::S3::Bucket":
@@ -235,41 +235,27 @@ def test_checkov_finds_nothing_unexplained(fleet: str, tmp_path: Path) -> None:
     assert report["summary"]["passed"] > 100
 
 
-SALE = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
-
-
-def test_a_month_has_its_dearest_event_and_a_fifth_above_unless_the_fleet_file_says_otherwise() -> None:
-    small = SALE | {"name": "small", "start": "2030-08-13T07:00:00Z", "end": "2030-08-13T08:00:00Z", "multiplier": 1.5}
-    settings = dev_fleet({"events": [SALE, small], "groups.0.maximum": 8})
-    ordinary, sale, _ = (bill.hourly for bill in bills(settings, Prices.from_json()))
-    expected = 1.2 * (ordinary * HOURS_A_MONTH + 24 * (sale - ordinary))
-    assert spending(settings).month == pytest.approx(expected, abs=1)
-    assert spending(settings).surprise == pytest.approx(ordinary * HOURS_A_MONTH / 60, abs=1)
-    assert spending(dev_fleet({"monthly_budget": 1234})).month == 1234
-
-
-def of_kind(stack: str, kind: str, found: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-    resources = (found or templates("dev"))[stack]["Resources"]
-    return [each["Properties"] for each in resources.values() if each["Type"] == kind]
-
-
 @pytest.mark.slow
 def test_budget_and_anomalies_look_at_the_tag_that_every_resource_has_and_tell_tickets() -> None:
     asked = locked()
-    assert of_kind("Spending", "AWS::CE::AnomalyMonitor") == [], "a member account would be refused it"
-    (budget,) = of_kind("Spending", "AWS::Budgets::Budget", asked)
-    (monitor,) = of_kind("Spending", "AWS::CE::AnomalyMonitor", asked)
-    (subscription,) = of_kind("Spending", "AWS::CE::AnomalySubscription", asked)
+    assert of_kind(templates("dev"), "Spending", "CE::AnomalyMonitor") == [], "a member account would be refused it"
+    (budget,) = of_kind(asked, "Spending", "Budgets::Budget")
+    (monitor,) = of_kind(asked, "Spending", "CE::AnomalyMonitor")
+    (subscription,) = of_kind(asked, "Spending", "CE::AnomalySubscription")
     assert budget["Budget"]["CostFilters"] == {"TagKeyValue": ["user:peakplan:fleet$dev"]}
     assert json.loads(monitor["MonitorSpecification"])["Tags"]["Key"] == "peakplan:fleet"
-    tags = of_kind("Cell-1", "AWS::ElasticLoadBalancingV2::LoadBalancer")[0]["Tags"]
+    tags = of_kind(templates("dev"), "Cell-1", "ElasticLoadBalancingV2::LoadBalancer")[0]["Tags"]
     assert {"Key": "peakplan:fleet", "Value": "dev"} in tags
     told = [each["Subscribers"][0]["Address"] for each in budget["NotificationsWithSubscribers"]]
     topic = subscription["Subscribers"][0]["Address"]
     assert told == [topic, topic]
-    (named,) = [each for each in of_kind("Observability", "AWS::SNS::Topic") if each["TopicName"].endswith("tickets")]
+    (named,) = [
+        each
+        for each in of_kind(templates("dev"), "Observability", "SNS::Topic")
+        if each["TopicName"].endswith("tickets")
+    ]
     assert json.dumps(topic).endswith(f':{named["TopicName"]}"]]}}')
-    policies = of_kind("Observability", "AWS::SNS::TopicPolicy")
+    policies = of_kind(templates("dev"), "Observability", "SNS::TopicPolicy")
     (of_topic,) = [each for each in policies if "Tickets" in json.dumps(each["Topics"])]
     publishers = [
         statement["Principal"].get("Service") for statement in of_topic["PolicyDocument"]["Statement"]
@@ -279,8 +265,8 @@ def test_budget_and_anomalies_look_at_the_tag_that_every_resource_has_and_tell_t
 
 
 def test_images_end_by_the_tag_that_the_pipeline_gives_them() -> None:
-    (pipeline,) = of_kind("Image", "AWS::ImageBuilder::ImagePipeline")
-    (policy,) = of_kind("Image", "AWS::ImageBuilder::LifecyclePolicy")
+    (pipeline,) = of_kind(templates("dev"), "Image", "ImageBuilder::ImagePipeline")
+    (policy,) = of_kind(templates("dev"), "Image", "ImageBuilder::LifecyclePolicy")
     assert policy["ResourceSelection"]["TagMap"] == pipeline["ImageTags"] == {"peakplan:fleet": "dev"}
     (detail,) = policy["PolicyDetails"]
     assert (detail["Filter"]["RetainAtLeast"], detail["Filter"]["Type"]) == (5, "AGE")
@@ -290,7 +276,7 @@ def test_images_end_by_the_tag_that_the_pipeline_gives_them() -> None:
 @pytest.mark.parametrize("stack", ["Cell-1", "Rollout"])
 def test_a_log_group_that_a_deleted_stack_kept_is_in_nobodys_way(stack: str) -> None:
     """Its name ends with a part of its own stack's id, which the next stack does not have."""
-    for group in of_kind(stack, "AWS::Logs::LogGroup"):
+    for group in of_kind(templates("dev"), stack, "Logs::LogGroup"):
         assert "AWS::StackId" in json.dumps(group["LogGroupName"])
 
 
@@ -299,3 +285,114 @@ def test_the_machine_of_the_template_is_the_one_that_tests_interpret() -> None:
     shipped = only(templates("prime-day")["Rollout"], "AWS::StepFunctions::StateMachine")["DefinitionString"]
     machine = definition(FleetSettings.from_yaml(FLEETS / "prime-day.yaml"))
     assert json.loads(shipped) == json.loads(json.dumps(machine))
+
+
+def _tracking(**metric: Any) -> dict[str, Any]:
+    target = {"TargetValue": 1, "CustomizedMetricSpecification": metric}
+    return {"AutoScalingGroupName": "g", "PolicyType": "TargetTrackingScaling", "TargetTrackingConfiguration": target}
+
+
+def _metric(name: str) -> dict[str, Any]:
+    return {"Id": "m", "MetricStat": {"Stat": "p99", "Metric": {"Namespace": "N", "MetricName": name}}}
+
+
+def _statement(action: str | list[str], **more: Any) -> dict[str, Any]:
+    said = {"Effect": "Allow", "Action": action, "Resource": "arn:aws:s3:::b"} | more
+    return {"Version": "2012-10-17", "Statement": [said]}
+
+
+OPEN = {"IpProtocol": "tcp", "FromPort": 443, "ToPort": 443}
+METRICS = [_metric("OutstandingPerReplica"), _metric("TargetResponseTime")]
+ENDPOINT = {"VpcId": "vpc-01234567", "VpcEndpointType": "Interface", "ServiceName": "com.amazonaws.us-east-1.logs"}
+LAUNCHED = "EC2::LaunchTemplate"
+DISK = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 8}}
+IN_ROLE = {"PolicyName": "p", "PolicyDocument": _statement("*")}
+SILENCED = {"Principal": {"Service": "cloudwatch.amazonaws.com"}, "Resource": "*"}
+SILENCED |= {"Condition": {"StringEquals": {"aws:SourceAccount": "123456789012"}}}
+# What must never be: the rule that finds it, its type, and its properties.
+BAD: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "latency, in metric math": (
+        "no_latency_in_target_tracking",
+        "AutoScaling::ScalingPolicy",
+        _tracking(Metrics=METRICS),
+    ),
+    "latency, by name": (
+        "no_latency_in_target_tracking",
+        "AutoScaling::ScalingPolicy",
+        _tracking(MetricName="Latency", Namespace="N", Statistic="Average"),
+    ),
+    "public ingress": (
+        "no_public_ingress",
+        "EC2::SecurityGroup",
+        {"GroupDescription": "x", "SecurityGroupIngress": [OPEN | {"CidrIp": "0.0.0.0/0"}]},
+    ),
+    "public ingress, IPv6, beside its group": (
+        "no_public_ingress_beside_a_group",
+        "EC2::SecurityGroupIngress",
+        OPEN | {"GroupId": "sg-1", "CidrIpv6": "::/0"},
+    ),
+    "IMDSv1": ("only_imdsv2", LAUNCHED, {"LaunchTemplateData": {"MetadataOptions": {"HttpTokens": "optional"}}}),
+    "IMDSv1 by silence": ("only_imdsv2", LAUNCHED, {"LaunchTemplateData": {"EbsOptimized": True}}),
+    "unencrypted host": ("encrypted_host_volumes", LAUNCHED, {"LaunchTemplateData": {"BlockDeviceMappings": [DISK]}}),
+    "IMDSv1 in builds": (
+        "only_imdsv2_in_builds",
+        "ImageBuilder::InfrastructureConfiguration",
+        {"Name": "n", "InstanceProfileName": "p"},
+    ),
+    "unencrypted image": (
+        "encrypted_image_volumes",
+        "ImageBuilder::ImageRecipe",
+        {"Name": "n", "Version": "1.0.0", "BlockDeviceMappings": [{"Ebs": {"Encrypted": False}}]},
+    ),
+    "every action of a service": (
+        "no_wildcard_actions",
+        "IAM::Policy",
+        {"PolicyName": "p", "Roles": ["r"], "PolicyDocument": _statement("s3:*")},
+    ),
+    "every read": (
+        "no_wildcard_actions",
+        "IAM::ManagedPolicy",
+        {"PolicyDocument": _statement(["s3:PutObject", "s3:Get*"])},
+    ),
+    "every action, in a role": (
+        "no_wildcard_actions_in_roles",
+        "IAM::Role",
+        {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": []}, "Policies": [IN_ROLE]},
+    ),
+    "unencrypted bucket": ("encrypted_buckets", "S3::Bucket", {}),
+    "unencrypted topic": ("encrypted_topics", "SNS::Topic", {}),
+    "VPC of a quarter million addresses": ("vpcs_of_a_size_that_aws_makes", "EC2::VPC", {"CidrBlock": "10.64.0.0/14"}),
+    "endpoint for everything": ("endpoints_have_a_policy", "EC2::VPCEndpoint", ENDPOINT),
+    "S3 by an interface": (
+        "no_interface_endpoint_for_s3",
+        "EC2::VPCEndpoint",
+        ENDPOINT | {"ServiceName": "com.amazonaws.us-east-1.s3", "PolicyDocument": {}},
+    ),
+    "a bucket that outlives its stack": ("nothing_outlives_a_failed_create", "S3::Bucket", {}),
+    "capacity all year": (
+        "no_capacity_reserved_all_year",
+        "ElasticLoadBalancingV2::LoadBalancer",
+        {"MinimumLoadBalancerCapacity": {"CapacityUnits": 600}},
+    ),
+    "a key that silences alarms": (
+        "alarms_may_use_keys_without_a_source_account",
+        "KMS::Key",
+        {"KeyPolicy": _statement(["kms:Decrypt"], **SILENCED)},
+    ),
+    "unencrypted repository": ("encrypted_repositories", "ECR::Repository", {}),
+}
+
+
+@pytest.mark.slow  # Node starts
+def test_what_must_never_be_is_found_by_every_rule(tmp_path: Path) -> None:
+    app = App(outdir=str(tmp_path), analytics_reporting=False)
+    stack = Stack(app, "Bad")
+    for name, (_, kind, properties) in BAD.items():
+        made = CfnResource(stack, name, type=f"AWS::{kind}", properties=properties)
+        if "outlives" in name:
+            made.apply_removal_policy(RemovalPolicy.RETAIN)
+    check(app)
+    app.synth()
+    assert {f"{rule} at Bad/{name}" for name, (rule, _, _) in BAD.items()} <= set(findings(str(app.outdir)))
+    lines = GUARD_RULES.read_text(encoding="utf-8").splitlines()
+    assert {line.split()[1] for line in lines if line.startswith("rule ")} == {rule for rule, _, _ in BAD.values()}

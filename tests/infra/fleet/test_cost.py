@@ -11,7 +11,17 @@ import pytest
 
 from infra.fleet import addresses, neuron_estimate, sizing
 from infra.fleet.__main__ import main
-from infra.fleet.cost import LOGGED_A_PLAN, METRICS_A_HOST_FLUSH, METRICS_A_PLAN, Prices, bills, mean_floor, mean_share
+from infra.fleet.cost import (
+    HOURS_A_MONTH,
+    LOGGED_A_PLAN,
+    METRICS_A_HOST_FLUSH,
+    METRICS_A_PLAN,
+    Prices,
+    bills,
+    mean_floor,
+    mean_share,
+    spending,
+)
 from infra.fleet.cost import PRICES as PRICE_FILE
 from infra.fleet.cost_report import (
     CPU_TYPES,
@@ -336,3 +346,16 @@ def test_each_service_more_counts_one_in_all_three(enabled: bool) -> None:
     billed, quota, taken = counted(dev_fleet(canaries))
     assert counted(dev_fleet({**canaries, "network.endpoints": [KMS]})) == (billed + 1, quota + 1, taken + 1)
     assert billed == quota == 4 + enabled, "four of every host, and the canaries' monitoring; s3 is a route"
+
+
+SALE = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
+
+
+def test_a_month_has_its_dearest_event_and_a_fifth_above_unless_the_fleet_file_says_otherwise() -> None:
+    small = SALE | {"name": "small", "start": "2030-08-13T07:00:00Z", "end": "2030-08-13T08:00:00Z", "multiplier": 1.5}
+    settings = dev_fleet({"events": [SALE, small], "groups.0.maximum": 8})
+    ordinary, sale, _ = (bill.hourly for bill in bills(settings, Prices.from_json()))
+    expected = 1.2 * (ordinary * HOURS_A_MONTH + 24 * (sale - ordinary))
+    assert spending(settings).month == pytest.approx(expected, abs=1)
+    assert spending(settings).surprise == pytest.approx(ordinary * HOURS_A_MONTH / 60, abs=1)
+    assert spending(dev_fleet({"monthly_budget": 1234})).month == 1234

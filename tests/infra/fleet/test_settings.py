@@ -11,9 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from infra.constructs.host import user_data
 from infra.constructs.image import component_parameters
+from infra.constructs.shopper_events import events_environment
 from infra.fleet import sizing
 from infra.fleet.__main__ import main
+from infra.fleet.cost import volume_gib
 from infra.fleet.images import image_of, images
 from infra.fleet.instances import catalogue
 from infra.fleet.model_folder import KNOWN_BASES, read_model_folder
@@ -21,6 +24,7 @@ from infra.fleet.parts import Model
 from infra.fleet.rules import MEDUSA_RANKS
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
 from infra.fleet.shards import caller_environment
+from infra.fleet.shopper_events import FILE_MEGABYTES, FILES, KINDS
 from infra.fleet.vllm import MODEL_DIR, gateway, script, servers
 from service.engines.neuron import configuration
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, neuron_arguments
@@ -392,6 +396,28 @@ def test_hosts_know_callers_by_what_the_load_balancer_verifies() -> None:
     assert (certified.caller_from, certified.rates) == ("certificate", {"assistant": 100.0})
     tokened = understood(caller_environment(dev_fleet(JWT | limited)))
     assert (tokened.caller_from, tokened.caller_claim) == ("token", "client_id")
+    mtls = {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem?versionId=abc"}
+    trusted = dev_fleet({"load_balancer.authentication": mtls}).load_balancer.authentication.trusted("123456789012")
+    assert trusted == ("trust-123456789012", "authorities.pem", "abc"), "a changed bundle is a changed template"
+
+
+def test_the_service_reads_what_a_host_is_told_of_events_and_arms_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The file's order is the clients': another one would put shoppers into other arms than the client says."""
+    fleet = dev_fleet(experiment("autumn", **{"routing-off": 30, "control": 50, "2": 20}))
+    told = events_environment(fleet)
+    assert "PEAKPLAN_OUTCOMES_DIR=/var/lib/peakplan/outcomes" in user_data(told).render()
+    assert "PEAKPLAN_EXPERIMENT_ARMS=routing-off=30,control=50,2=20" in user_data(told).render()
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert (str(settings.outcomes.dir), settings.outcomes.files) == ("/var/lib/peakplan/outcomes", 64)
+    assert settings.experiment.name == "autumn"
+    assert list(settings.experiment.shares.items()) == [("routing-off", 30), ("control", 50), ("2", 20)]
+    assert events_environment(dev_fleet()) == {}
+    most_gigabytes = len(KINDS) * (FILES + 1) * FILE_MEGABYTES / 1000
+    assert most_gigabytes < min(volume_gib(fleet, group) for group in fleet.groups) / 4, "the image has the rest"
 
 
 def test_without_authentication_networks_name_the_callers() -> None:

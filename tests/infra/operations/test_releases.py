@@ -11,11 +11,12 @@ import pytest
 
 from infra.fleet.images import images, release_tags
 from infra.fleet.settings import FleetSettings
+from infra.fleet.shopper_events import ShopperEvents, key_parameter
 from infra.operations.baking import BakingError, bake
 from infra.operations.bootstrap import NoBaseImageError, base_image, keep_base_image
 from infra.operations.certificate import import_into, issue
 from infra.operations.deployed_cell import DeployedCell, stack_of
-from infra.operations.deployment_state import DeploymentState
+from infra.operations.deployment_state import DeploymentState, delete_key, make_key
 from infra.operations.preflight import Verdict, _image
 from infra.operations.release import ReleaseError, companions_of, newest_release, release_of, whole
 from tests.infra.fleet.fleets import GRAVITON, dev_fleet
@@ -273,3 +274,23 @@ def test_bootstrap_chooses_canonicals_image_for_graviton(moto_server: MotoServer
     machine = {"machine_image.base_parameter": "/graviton/base", "machine_image.arm64_base_parameter": "/graviton/arm"}
     said = keep_base_image(dev_fleet(GRAVITON | machine), moto_server.client)
     assert f"/graviton/arm is {ARM64_IMAGE}: {UBUNTU}-2026" in said.splitlines()[1]
+
+
+def test_a_deploy_makes_the_key_once_and_only_where_it_is_needed(account: Account) -> None:
+    ssm = account.client("ssm")
+    assert not make_key(account.settings, ssm)
+    settings = account.settings.model_copy(update={"shopper_events": ShopperEvents(enabled=True)})
+    assert make_key(settings, ssm)
+
+    def key() -> dict[str, Any]:
+        found: dict[str, Any] = ssm.get_parameter(Name=key_parameter(settings.name), WithDecryption=True)["Parameter"]
+        return found
+
+    made = key()
+    assert (made["Type"], len(made["Value"])) == ("SecureString", 64)
+    assert not make_key(settings, ssm)
+    assert key()["Value"] == made["Value"]
+    delete_key(settings, ssm)
+    delete_key(settings, ssm)
+    with pytest.raises(ssm.exceptions.ParameterNotFound):
+        key()
