@@ -159,6 +159,16 @@ class Account:
         """A shell's hold on this fleet's lock."""
         return DeployLock(self.settings, action, **{"ssm": self.client("ssm"), "sts": self.client("sts")} | given)
 
+    def locked_by(self) -> dict[str, Any] | None:
+        """The lock as it lies in the account."""
+        ssm = self.client("ssm")
+        try:
+            found = ssm.get_parameter(Name=f"/peakplan/{self.settings.name}/deploy-lock")
+        except ssm.exceptions.ParameterNotFound:
+            return None
+        read: dict[str, Any] = json.loads(found["Parameter"]["Value"])
+        return read
+
     def alarm(self, cell: str, value: str, key: str = "deploy-health") -> None:
         name = alarm_name(self.settings.name, cell, key)
         watching = self.client("cloudwatch")

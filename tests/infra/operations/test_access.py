@@ -1,16 +1,20 @@
-"""Callers whom the fleet file names are let in by one command; what was changed by hand is told."""
+"""Callers whom the fleet file names are let in, what was changed by hand is told, and a cell moves out and back."""
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from infra.operations import drift
+from infra.fleet.settings import FleetSettings
+from infra.operations import cells, drift
 from infra.operations.access import NothingToJoinError, admit, authorise, zones
+from infra.operations.cells import Cells, CellShiftError, Load
 from infra.operations.drift import Drifted, DriftError, detect
-from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.moto_server import stubbed
+from tests.infra.fleet.fleets import dev_fleet, dev_with
+from tests.infra.moto_server import MotoServer, stubbed
 
 SERVICE, CALLER, STRANGER = "vpce-svc-0123456789abcdef0", "111122223333", "999999999999"
 WAITING = [
@@ -143,18 +147,15 @@ STACK, ASKED = "peakplan-dev-cell-1", "b78ac9b0-dec1-11e7-a451-503a3example"
 STACK_ID = f"arn:aws:cloudformation:us-east-1:123456789012:stack/{STACK}/1"
 
 
-def difference(path: str) -> dict[str, str]:
-    return {"PropertyPath": path, "ExpectedValue": "1", "ActualValue": "2", "DifferenceType": "NOT_EQUAL"}
-
-
 def drifted(name: str, kind: str, status: str, *paths: str) -> dict[str, Any]:
+    differs = {"ExpectedValue": "1", "ActualValue": "2", "DifferenceType": "NOT_EQUAL"}
     return {
         "StackId": STACK_ID,
         "LogicalResourceId": name,
         "PhysicalResourceId": f"its-{name}",
         "ResourceType": kind,
         "StackResourceDriftStatus": status,
-        "PropertyDifferences": [difference(path) for path in paths],
+        "PropertyDifferences": [differs | {"PropertyPath": path} for path in paths],
         "Timestamp": "2026-11-23T00:00:00Z",
     }
 
@@ -220,3 +221,138 @@ def test_a_stack_that_cannot_be_compared_is_an_error(changed: CloudFormation) ->
     changed.says("DETECTION_FAILED", DetectionStatusReason="the stack is in UPDATE_IN_PROGRESS")
     with pytest.raises(DriftError, match="UPDATE_IN_PROGRESS"):
         list(detect(STACK, changed.client))
+
+
+DOMAIN = "moving.internal"
+NAMES = (f"plan.{DOMAIN}", f"assistant.plan.{DOMAIN}")
+
+
+def fleet(**network: Any) -> FleetSettings:
+    changes = {"cells": 3, "network": {"domain": DOMAIN, "cell_weights": [3, 2, 1]} | network}
+    return FleetSettings.model_validate(dev_with(changes))
+
+
+@pytest.fixture
+def zone(moto_server: MotoServer) -> Iterator[str]:
+    """The fleet's zone as the Edge stack makes it, and another of the same domain that is not the fleet's."""
+    route53 = moto_server.client("route53")
+    vpc = moto_server.client("ec2").create_vpc(CidrBlock="10.90.0.0/24")["Vpc"]["VpcId"]
+    made = [
+        route53.create_hosted_zone(
+            Name=DOMAIN,
+            CallerReference=comment,
+            HostedZoneConfig={"Comment": comment, "PrivateZone": True},
+            VPC={"VPCRegion": "us-east-1", "VPCId": vpc},
+        )["HostedZone"]["Id"]
+        for comment in ("Peakplan dev", "somebody else's")
+    ]
+    for name in NAMES:
+        for cell, weight in (("cell-1", 3), ("cell-2", 2), ("cell-3", 1)):
+            balancer = {"DNSName": f"{cell}.elb.amazonaws.com", "HostedZoneId": "Z35SXDOTRQ7X7K"}
+            record: dict[str, Any] = {"Name": name, "Type": "A", "SetIdentifier": cell, "Weight": weight}
+            record["AliasTarget"] = balancer | {"EvaluateTargetHealth": True}
+            if not (name.startswith("assistant") and cell == "cell-3"):
+                change = {"Changes": [{"Action": "CREATE", "ResourceRecordSet": record}]}
+                route53.change_resource_record_sets(HostedZoneId=made[0], ChangeBatch=change)
+    yield made[0]
+    moto_server.empty()
+
+
+@pytest.fixture
+def fleet_cells(moto_server: MotoServer, zone: str, monkeypatch: pytest.MonkeyPatch) -> Cells:
+    """Room everywhere, unless a test says otherwise."""
+    assert zone
+    found = Cells(fleet(), moto_server.client)
+    monkeypatch.setattr(found, "loads", lambda: dict.fromkeys(fleet().cell_names, Load(3, 10)))
+    return found
+
+
+def test_out_takes_every_name_s_weight_and_in_gives_it_back(
+    fleet_cells: Cells, moto_server: MotoServer, zone: str
+) -> None:
+    before = fleet_cells.weights()
+    fleet_cells.move_out("cell-2")
+    records = moto_server.client("route53").list_resource_record_sets(HostedZoneId=zone)["ResourceRecordSets"]
+    targets = {record["AliasTarget"]["DNSName"] for record in records if record.get("SetIdentifier") == "cell-2"}
+    assert targets == {"cell-2.elb.amazonaws.com"}, "the balancer behind a name stays as it was"
+    assert fleet_cells.weights() == {
+        NAMES[0]: {"cell-1": 3, "cell-2": 0, "cell-3": 1},
+        NAMES[1]: {"cell-1": 3, "cell-2": 0},
+    }
+    assert "cell-2 0 (out)" in cells.describe(fleet_cells)
+    fleet_cells.move_out("cell-2")
+    fleet_cells.move_in("cell-2")
+    assert fleet_cells.weights() == before
+
+
+def test_what_would_hurt_and_what_does_not_exist_is_refused(
+    fleet_cells: Cells, moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(CellShiftError, match="'cell-9' is no cell of dev: cell-1, cell-2, cell-3"):
+        fleet_cells.move_out("cell-9")
+    elsewhere = Cells(fleet(domain="nowhere.internal"), moto_server.client)
+    with pytest.raises(CellShiftError, match="are these the fleet's credentials"):
+        elsewhere.weights()
+    monkeypatch.setattr(fleet_cells, "loads", lambda: dict.fromkeys(fleet().cell_names, Load(8, 10)))
+    with pytest.raises(CellShiftError, match="24 instances serve now, and the other cells may have 20"):
+        fleet_cells.move_out("cell-2")
+    fleet_cells.move_out("cell-2", force=True)
+    assert fleet_cells.weights()[NAMES[0]]["cell-2"] == 0
+    with pytest.raises(CellShiftError, match="would have no cell left"):  # the last cell of a name stays
+        fleet_cells.move_out("cell-1", force=True)
+    assert fleet_cells.weights()[NAMES[1]]["cell-1"] == 3
+
+
+@pytest.fixture
+def listener(moto_server: MotoServer) -> str:
+    """The balancer of cell-2 in a stack as the fleet names it."""
+    ec2, stacks = moto_server.client("ec2"), moto_server.client("cloudformation")
+    subnets = [each["SubnetId"] for each in ec2.describe_subnets()["Subnets"][:2]]
+    certificate = moto_server.client("acm").request_certificate(DomainName=f"plan.{DOMAIN}")["CertificateArn"]
+    targets = {"Protocol": "HTTP", "Port": 8080, "VpcId": ec2.describe_vpcs()["Vpcs"][0]["VpcId"]}
+    listens: dict[str, Any] = {"LoadBalancerArn": {"Ref": "LoadBalancer"}, "Port": 443, "Protocol": "HTTPS"}
+    listens["Certificates"] = [{"CertificateArn": certificate}]
+    listens["DefaultActions"] = [{"Type": "forward", "TargetGroupArn": {"Ref": "TargetGroup"}}]
+    made = {"TargetGroup": targets, "LoadBalancer": {"Subnets": subnets, "Scheme": "internal"}, "Listener": listens}
+    resources = {
+        kind: {"Type": f"AWS::ElasticLoadBalancingV2::{kind}", "Properties": properties}
+        for kind, properties in made.items()
+    }
+    stacks.create_stack(StackName="peakplan-dev-cell-2", TemplateBody=json.dumps({"Resources": resources}))
+    found = stacks.list_stack_resources(StackName="peakplan-dev-cell-2")["StackResourceSummaries"]
+    (arn,) = [each["PhysicalResourceId"] for each in found if each["LogicalResourceId"] == "Listener"]
+    return str(arn)
+
+
+def test_a_cell_that_refuses_answers_503_until_it_is_back(
+    fleet_cells: Cells, moto_server: MotoServer, listener: str
+) -> None:
+    def actions() -> Any:
+        return moto_server.client("elbv2").describe_listeners(ListenerArns=[listener])["Listeners"][0]["DefaultActions"]
+
+    before = actions()
+    fleet_cells.move_out("cell-2")
+    fleet_cells.refuse("cell-2")
+    assert [each["Type"] for each in actions()] == ["fixed-response"]
+    assert actions()[0]["FixedResponseConfig"]["StatusCode"] == "503"
+    fleet_cells.refuse("cell-2")  # twice keeps what it did at first
+    fleet_cells.move_in("cell-2")
+    assert actions() == before
+    fleet_cells.move_in("cell-2")
+
+
+@pytest.mark.usefixtures("zone")
+def test_the_command_says_what_it_did_and_why_not(
+    moto_server: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    changes = {"cells": 3, "network": {"domain": DOMAIN, "cell_weights": [3, 2, 1]}}
+    file.write_text(yaml.safe_dump(dev_with(changes)))
+    for name, value in moto_server.environment().items():
+        monkeypatch.setenv(name, value)
+    assert cells.main(["out", str(file), "cell-1"]) == 0, capsys.readouterr().err
+    assert "cell-1 0 (out)" in capsys.readouterr().out
+    assert cells.main(["out", str(file), "cell-2"]) == 1
+    assert "no cell left" in capsys.readouterr().err
+    assert cells.main(["in", str(file), "cell-1"]) == 0
+    assert cells.main(["show", "nowhere"]) == 2

@@ -4,7 +4,7 @@ Against moto, and for Service Quotas, of which moto knows little, against answer
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -46,12 +46,12 @@ DEFAULTS = {
 }
 
 
-def quotas(settings: FleetSettings, granted: dict[str, float] | None = None) -> Any:
+def quotas(settings: FleetSettings, granted: dict[str, float]) -> Any:
     """A Service Quotas client that lists the defaults, and what was `granted` (by name) before them."""
     client, stub = stubbed("service-quotas")
     for service in dict.fromkeys(need.service for need in needs(settings) if need.code):
         listed = {name: (code, value) for name, (code, value) in DEFAULTS[service].items()}
-        for operation, values in (("list_service_quotas", granted or {}), ("list_aws_default_service_quotas", None)):
+        for operation, values in (("list_service_quotas", granted), ("list_aws_default_service_quotas", None)):
             found = [
                 {"ServiceCode": service, "QuotaCode": code, "QuotaName": name, "Value": float(value)}
                 for name, (code, default) in listed.items()
@@ -62,44 +62,44 @@ def quotas(settings: FleetSettings, granted: dict[str, float] | None = None) -> 
 
 
 class Account:
-    """A region of moto with what the guide asks for, or without some of it."""
+    """A region of moto with everything that a deploy needs, from which a test removes something.
 
-    def __init__(self, server: MotoServer, settings: FleetSettings, granted: dict[str, float] | None = None) -> None:
-        self.server, self.settings = server, settings
-        self._quotas = quotas(settings, granted)
-        self.root_gib = 50
-        self.offered: set[str] = set(settings.availability_zones)
+    Its certificate is as ACM would describe it once it was imported, but for what is `certified`.
+    """
+
+    def __init__(
+        self, server: MotoServer, settings: FleetSettings, granted: dict[str, float], **certified: Any
+    ) -> None:
+        self.server, self.settings, self._quotas = server, settings, quotas(settings, granted)
+        self.root_gib, self.offered = 50, set(settings.availability_zones)
+        names = [f"plan.{settings.network.domain}", f"*.plan.{settings.network.domain}"]
+        lasts = datetime.now(UTC) + timedelta(days=300)
+        imported = {"DomainName": names[0], "SubjectAlternativeNames": names, "Status": "ISSUED", "NotAfter": lasts}
+        self._acm = SimpleNamespace(describe_certificate=lambda **_: {"Certificate": imported | certified})
 
     def client(self, name: str) -> Any:
-        if name == "service-quotas":
-            return self._quotas
-        return Offering(self) if name == "ec2" else self.server.client(name)
-
-    def put(self, name: str, value: str) -> None:
-        self.server.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+        others = {"service-quotas": self._quotas, "acm": self._acm, "ec2": Offering(self)}
+        return others.get(name) or self.server.client(name)
 
     def prepare(self) -> None:
         """Everything that a deploy needs beside quotas."""
         settings, machine = self.settings, self.settings.machine_image
-        self.put("/cdk-bootstrap/hnb659fds/version", "25")
-        self.put(machine.base_parameter, "ami-12c6146b")
-        self.put(machine.parameter, self.image())
-        certificate = self.server.client("acm").request_certificate(
-            DomainName=f"plan.{settings.network.domain}", SubjectAlternativeNames=[f"*.plan.{settings.network.domain}"]
-        )["CertificateArn"]
-        self.server.client("acm").describe_certificate(CertificateArn=certificate)
-        self.put(settings.load_balancer.certificate_parameter, certificate)
+        ec2 = self.server.client("ec2")
+        image: str = ec2.register_image(Name=f"{settings.name}-image", RootDeviceName="/dev/sda1")["ImageId"]
+        tags = release_tags(settings, {"service": "a" * 64, "model": "b" * 64, "host": "c" * 64}, "0123abcd")
+        ec2.create_tags(Resources=[image], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+        put = {
+            "/cdk-bootstrap/hnb659fds/version": "25",
+            machine.base_parameter: "ami-12c6146b",
+            machine.parameter: image,
+            settings.load_balancer.certificate_parameter: "arn:certificate",
+        }
+        for name, value in put.items():
+            self.server.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
         if settings.load_balancer.authentication.trust_bundle:
             bucket, key, _ = settings.load_balancer.authentication.trusted("123456789012")
             self.server.client("s3").create_bucket(Bucket=bucket)
             self.server.client("s3").put_object(Bucket=bucket, Key=key, Body=b"PEM")
-
-    def image(self) -> str:
-        ec2 = self.server.client("ec2")
-        made: str = ec2.register_image(Name=f"{self.settings.name}-image", RootDeviceName="/dev/sda1")["ImageId"]
-        tags = release_tags(self.settings, {"service": "a" * 64, "model": "b" * 64, "host": "c" * 64}, "0123abcd")
-        ec2.create_tags(Resources=[made], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-        return made
 
     def found(self, verdict: Verdict) -> list[str]:
         return [str(finding) for finding in inspect(self.settings, self.client) if finding.verdict is verdict]
@@ -140,20 +140,6 @@ def named(fleet: FleetSettings, name: str) -> FleetSettings:
     return fleet.model_copy(update={"name": name, "machine_image": machine, "load_balancer": balancer})
 
 
-def ready(
-    server: MotoServer,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: FleetSettings,
-    granted: dict[str, float] | None,
-    **certificate: Any,
-) -> Account:
-    """An account with everything that a deploy needs, from which a test removes something."""
-    account = Account(server, settings, granted)
-    account.prepare()
-    certified(account, monkeypatch, **certificate)
-    return account
-
-
 # What prime-day asks of an account, granted.
 GRANTED = {
     "Running On-Demand Inf instances": 5000.0,
@@ -163,33 +149,26 @@ GRANTED = {
 }
 
 
-def certified(account: Account, monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
-    """The account's certificate as ACM would describe it once it was imported."""
-    domain = account.settings.network.domain
-    imported = {
-        "DomainName": f"plan.{domain}",
-        "SubjectAlternativeNames": [f"plan.{domain}", f"*.plan.{domain}"],
-        "Status": "ISSUED",
-        "NotAfter": datetime.now(UTC) + timedelta(days=300),
-    }
-    given = account.client
+@pytest.fixture
+def ready(moto_server: MotoServer) -> Callable[..., Account]:
+    """Makes an account with everything that a fleet's deploy needs."""
 
-    def client(name: str) -> Any:
-        if name != "acm":
-            return given(name)
-        real = given(name)
-        real.describe_certificate = lambda **_: {"Certificate": imported | found}
-        return real
+    def make(name: str, fleet: FleetSettings, granted: dict[str, float] = GRANTED, **certified: Any) -> Account:
+        account = Account(moto_server, named(fleet, name), granted, **certified)
+        account.prepare()
+        return account
 
-    monkeypatch.setattr(account, "client", client)
+    return make
 
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 
 
-def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = ready(moto_server, monkeypatch, named(PRIME_DAY, "prime-lacks"), None)
-    lacking = account.found(Verdict.LACKS)
+Ready = Callable[..., Account]
+
+
+def test_default_quotas_list_what_prime_day_lacks_and_granted_ones_let_it_through(ready: Ready) -> None:
+    lacking = ready("prime-lacks", PRIME_DAY, {}).found(Verdict.LACKS)
     assert len(lacking) == 4, lacking
     inf, trn, standard, disks = lacking
     assert "4636 needed (vCPUs of 6 cells x 156 inf2.xlarge, and 37 a cell that a lost zone leaves reserved, and" in inf
@@ -198,36 +177,22 @@ def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monke
     assert "2352 needed (vCPUs of 6 cells x 39 trn1.2xlarge, and 10 a cell" in trn
     assert "3456 needed (vCPUs of 6 cells x 36 c7a.4xlarge), 5 granted" in standard
     assert "68 needed (root volumes of 1386 instances, the warm pool's too), 50 granted" in disks
-
-
-def test_granted_quotas_let_prime_day_through(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    account = ready(moto_server, monkeypatch, named(PRIME_DAY, "prime-granted"), GRANTED)
-    assert account.found(Verdict.LACKS) == []
-
-
-def test_reserved_capacity_is_asked_for_where_a_fleet_reserves(
-    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet = named(PRIME_DAY, "prime-reserves")
-    reserving = fleet.load_balancer.model_copy(update={"reserve_capacity": True})
-    account = ready(moto_server, monkeypatch, fleet.model_copy(update={"load_balancer": reserving}), GRANTED)
-    (lacking,) = account.found(Verdict.LACKS)
-    assert "Reserved Application Load Balancer Capacity Units (LCU) per Region" in lacking
-    assert ", 0 granted" in lacking
-    assert "--quota-code L-8A66D0E6" in lacking
+    assert ready("prime-granted", PRIME_DAY).found(Verdict.LACKS) == []
+    reserving = PRIME_DAY.load_balancer.model_copy(update={"reserve_capacity": True})
+    (lacks,) = ready("prime-reserves", PRIME_DAY.model_copy(update={"load_balancer": reserving})).found(Verdict.LACKS)
+    assert "Reserved Application Load Balancer Capacity Units (LCU) per Region" in lacks
+    assert ", 0 granted" in lacks
+    assert "--quota-code L-8A66D0E6" in lacks
 
 
 def test_an_empty_account_is_told_everything_that_it_lacks(moto_server: MotoServer) -> None:
-    empty = named(dev_fleet(), "empty")
-    lacking = "\n".join(Account(moto_server, empty, GRANTED).found(Verdict.LACKS))
+    lacking = "\n".join(Account(moto_server, named(dev_fleet(), "empty"), GRANTED).found(Verdict.LACKS))
     assert "no base image: the parameter /empty/base is not there" in lacking
     assert "no certificate: the parameter /empty/certificate is not there" in lacking
 
 
-def test_a_zone_without_the_chip_is_named_with_those_that_have_it(
-    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    account = ready(moto_server, monkeypatch, named(dev_fleet(), "zones"), GRANTED)
+def test_a_zone_without_the_chip_is_named_with_those_that_have_it(ready: Ready) -> None:
+    account = ready("zones", dev_fleet())
     account.offered = {"us-east-1a", "us-east-1b", "us-east-1f"}
     lacking = account.found(Verdict.LACKS)
     assert len(lacking) == 2
@@ -245,33 +210,29 @@ def test_a_zone_without_the_chip_is_named_with_those_that_have_it(
     ids=["not issued", "a name is missing", "it ends"],
 )
 def test_a_certificate_that_callers_would_refuse_is_found_before(
-    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch, certificate: dict[str, Any], words: str
+    ready: Ready, certificate: dict[str, Any], words: str
 ) -> None:
-    account = ready(moto_server, monkeypatch, named(dev_fleet(), "certificate"), GRANTED, **certificate)
-    (lacking,) = account.found(Verdict.LACKS)
+    (lacking,) = ready("certificate", dev_fleet(), **certificate).found(Verdict.LACKS)
     assert words in lacking
 
 
-def test_an_image_that_hosts_could_not_boot_is_found_before(
-    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    account = ready(moto_server, monkeypatch, named(dev_fleet(), "image"), GRANTED)
+def test_an_image_that_hosts_could_not_boot_is_found_before(ready: Ready) -> None:
+    account = ready("image", dev_fleet())
     account.root_gib = 150
     base, release = account.found(Verdict.LACKS)
     assert "base image ami-12c6146b has a root of 150 GiB, and hosts get 50" in base
     assert "has a root of 150 GiB, and hosts get 50\n      -> machine_image.root_gib: 150" in release
 
 
-def test_what_the_fleet_file_names_must_be_there(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_fleet_file_names_must_be_there(ready: Ready, moto_server: MotoServer) -> None:
     changes = {
         "access": {"privatelink": False, "transit_gateway": "tgw-0123456789abcdef0"},
         "callers.0.cidrs": ["10.0.0.0/12"],
         "load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem"},
     }
-    account = ready(moto_server, monkeypatch, named(dev_fleet(changes), "names"), GRANTED)
+    account = ready("names", dev_fleet(changes))
     moto_server.client("s3").delete_object(Bucket="trust-123456789012", Key="authorities.pem")
-    lacking = "\n".join(account.found(Verdict.LACKS))
-    assert "s3://trust-123456789012/authorities.pem" in lacking
+    assert "s3://trust-123456789012/authorities.pem" in "\n".join(account.found(Verdict.LACKS))
 
 
 def test_a_trust_bucket_of_somebody_else_is_refused(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,25 +334,22 @@ def test_reservations_that_ec2_does_not_hold_are_found(monkeypatch: pytest.Monke
     }
     asked: list[Any] = []
 
-    class Api:
-        def get_paginator(self, name: str) -> Any:
-            def paginate(**words: Any) -> Any:
-                asked.append(words)
-                return pages[name]
+    def paginator(name: str) -> Any:
+        return SimpleNamespace(paginate=lambda **words: asked.append(words) or pages[name])
 
-            return SimpleNamespace(paginate=paginate)
+    def clients(_: str) -> Any:
+        return SimpleNamespace(get_paginator=paginator)
 
-    clients = {"cloudformation": Api(), "ec2": Api()}
-    found = {(each.instance_type, each.zone): each for each in holdings(PRIME_DAY, clients.__getitem__, event.starts)}
+    found = {(each.instance_type, each.zone): each for each in holdings(PRIME_DAY, clients, event.starts)}
     assert len(found) == 6
     lacking = [each for each in found.values() if each.held < each.wanted]
     assert [(each.zone, each.held, each.wanted, each.event) for each in lacking] == [
         ("us-east-1d", 1, event.instances, "prime-day-2027")
     ]
     assert {"Name": "tag:peakplan:fleet", "Values": ["prime-day"]} in asked[-1]["Filters"], "not another fleet's"
-    before = holdings(PRIME_DAY, clients.__getitem__, event.opens - timedelta(minutes=1))
+    before = holdings(PRIME_DAY, clients, event.opens - timedelta(minutes=1))
     assert list(before) == [], "nothing is reserved, and nothing paid for, outside events"
     monkeypatch.setattr(preflight, "holdings", lambda *_: lacking)
-    (said,) = preflight._reservations(PRIME_DAY, clients.__getitem__)
+    (said,) = preflight._reservations(PRIME_DAY, clients)
     assert said.verdict is Verdict.LACKS
     assert f"us-east-1d: 1 of {event.instances} reserved while prime-day-2027 is open" in said.what

@@ -26,23 +26,27 @@ from tests.infra.operations.rollout_account import TEMPLATE, Account
 
 
 def test_the_base_image_is_the_one_of_exactly_this_name_sdk_and_root(moto_server: MotoServer) -> None:
-    """Beside it are an older one, other systems, frameworks and SDKs, and one with another root."""
+    """Beside it are an older one, other systems, frameworks and SDKs, and one with another root.
+
+    One that Amazon has not is told with those that it has.
+    """
     (image,) = images(dev_fleet())
     assert base_image(image, "us-east-1", moto_server.client("ec2"))["ImageId"] == BASE_IMAGE
-
-
-def test_a_base_image_that_amazon_has_not_is_told_with_those_that_it_has(moto_server: MotoServer) -> None:
-    (image,) = images(dev_fleet())
     with pytest.raises(NoBaseImageError, match=r"Neuron SDK 2\.27 on /dev/sda1") as told:
         base_image(replace(image, base_sdk="2.27"), "us-east-1", moto_server.client("ec2"))
     assert "(Ubuntu 24.04) 20260402, root /dev/xvda" in str(told.value)
 
 
-def test_a_base_image_that_was_chosen_before_is_kept(moto_server: MotoServer) -> None:
+def test_bootstrap_keeps_a_base_image_that_was_chosen_before_and_chooses_canonicals_for_graviton(
+    moto_server: MotoServer,
+) -> None:
     settings = dev_fleet({"machine_image.base_parameter": "/kept/base"})
     assert BASE_IMAGE in keep_base_image(settings, moto_server.client)
     moto_server.client("ssm").put_parameter(Name="/kept/base", Value="ami-mine", Overwrite=True)
     assert "is ami-mine already" in keep_base_image(settings, moto_server.client)
+    machine = {"machine_image.base_parameter": "/graviton/base", "machine_image.arm64_base_parameter": "/graviton/arm"}
+    said = keep_base_image(dev_fleet(GRAVITON | machine), moto_server.client)
+    assert f"/graviton/arm is {ARM64_IMAGE}: {UBUNTU}-2026" in said.splitlines()[1]
 
 
 def test_a_certificate_is_for_every_name_and_its_successor_has_its_arn(moto_server: MotoServer, tmp_path: Path) -> None:
@@ -86,12 +90,13 @@ def test_a_release_is_what_its_image_s_tags_say(account: Account) -> None:
     release = newest_release(account.settings, account.client("ssm"), ec2)
     assert (release.image_id, release.commit, release.model_hash) == (image, "0123abcd", "b" * 12)
     assert release.manifest["service"] == "a" * 12
-    with pytest.raises(ReleaseError, match="was made for fleet"):
-        release_of(dev_fleet(), image, ec2)
-    with pytest.raises(ReleaseError, match="has no tag peakplan:fleet"):
-        release_of(account.settings, "ami-12c6146b", ec2)
-    with pytest.raises(ReleaseError, match="no such machine image"):
-        release_of(account.settings, "ami-0123456789abcdef0", ec2)
+    for settings, other, why in (
+        (dev_fleet(), image, "was made for fleet"),
+        (account.settings, "ami-12c6146b", "has no tag peakplan:fleet"),
+        (account.settings, "ami-0123456789abcdef0", "no such machine image"),
+    ):
+        with pytest.raises(ReleaseError, match=why):
+            release_of(settings, other, ec2)
     with pytest.raises(ReleaseError, match="no machine image yet"):
         newest_release(dev_fleet({"machine_image.parameter": "/imagebuilder/none"}), account.client("ssm"), ec2)
 
@@ -188,6 +193,7 @@ def test_a_release_by_name_finds_its_newest_companion_of_the_same_sources(fleet:
         baked.bake(architecture, service)
     baked.bake("arm64", "a", commit="another")
     assert release_of(fleet, older, baked).companions == {"Arm64MachineImageId": "ami-00000003"}
+    assert companions_of(dev_fleet(), ec2=None)("ami-00000001") == {}, "a fleet of one architecture looks for none"
 
 
 def test_a_release_from_before_the_fleet_had_graviton_is_not_deployed(fleet: FleetSettings, baked: Images) -> None:
@@ -214,36 +220,33 @@ def test_preflight_names_every_image_that_lacks(fleet: FleetSettings, moto_serve
     assert "arm64 base image" in found[1].remedy
 
 
-def test_a_deploy_gives_each_stack_both_images_and_a_return_takes_both_back(account: Account) -> None:
-    pairs = {"ami-00000001": "ami-0000000a", "ami-00000002": "ami-0000000b"}
+def cell_of(account: Account, template: dict[str, Any], **given: str) -> tuple[str, Any]:
+    """A cell's stack, and the API that has it."""
     api, name = account.client("cloudformation"), stack_of(account.settings, "cell-1")
-    given = {"MachineImageId": "ami-00000002", "Arm64MachineImageId": "ami-0000000b"}
-    api.create_stack(
-        StackName=name,
-        TemplateBody=json.dumps(TWO_IMAGES),
-        Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()],
-    )
-    cell = DeployedCell("cell-1", name, api, lambda _: None, lambda image: {"Arm64MachineImageId": pairs[image]})
-    cell.return_to("ami-00000001")
-    found = account.parameters("cell-1")
-    assert (found["MachineImageId"], found["Arm64MachineImageId"]) == ("ami-00000001", "ami-0000000a")
-    before = DeployedCell("cell-1", name, api, lambda _: None)  # of a release that has no such image
-    before.return_to("ami-00000002")
-    found = account.parameters("cell-1")
-    assert (found["MachineImageId"], found["Arm64MachineImageId"]) == ("ami-00000002", "ami-0000000a")
+    parameters = [{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()]
+    api.create_stack(StackName=name, TemplateBody=json.dumps(template), Parameters=parameters)
+    return name, api
+
+
+def test_a_deploy_gives_each_stack_both_images_and_a_return_takes_both_back(account: Account) -> None:
+    def returned(cell: DeployedCell, image: str) -> tuple[str, str]:
+        cell.return_to(image)
+        found = account.parameters("cell-1")
+        return found["MachineImageId"], found["Arm64MachineImageId"]
+
+    pairs = {"ami-00000001": "ami-0000000a", "ami-00000002": "ami-0000000b"}
+    of = cell_of(account, TWO_IMAGES, MachineImageId="ami-00000002", Arm64MachineImageId="ami-0000000b")
+    cell = DeployedCell("cell-1", *of, lambda _: None, lambda image: {"Arm64MachineImageId": pairs[image]})
+    assert returned(cell, "ami-00000001") == ("ami-00000001", "ami-0000000a")
+    before = DeployedCell("cell-1", *of, lambda _: None)  # of a release that has no such image
+    assert returned(before, "ami-00000002") == ("ami-00000002", "ami-0000000a")
 
 
 def test_a_stack_from_before_is_asked_for_no_parameter_that_it_lacks(account: Account) -> None:
-    api, name = account.client("cloudformation"), stack_of(account.settings, "cell-1")
-    image = [{"ParameterKey": "MachineImageId", "ParameterValue": "ami-00000002"}]
-    api.create_stack(StackName=name, TemplateBody=json.dumps(TEMPLATE), Parameters=image)
-    cell = DeployedCell("cell-1", name, api, lambda _: None, lambda _: {"Arm64MachineImageId": "ami-0000000a"})
+    of = cell_of(account, TEMPLATE, MachineImageId="ami-00000002")
+    cell = DeployedCell("cell-1", *of, lambda _: None, lambda _: {"Arm64MachineImageId": "ami-0000000a"})
     asked = {each["ParameterKey"] for each in cell.parameters_for("ami-00000001")}
     assert asked == {"MachineImageId", "RefreshSpeed", "Certificate"}
-
-
-def test_a_fleet_of_one_architecture_looks_for_no_companion() -> None:
-    assert companions_of(dev_fleet(), ec2=None)("ami-00000001") == {}
 
 
 def test_both_pipelines_are_started_before_either_is_waited_for(fleet: FleetSettings, baked: Images) -> None:
@@ -270,27 +273,18 @@ def test_both_pipelines_are_started_before_either_is_waited_for(fleet: FleetSett
     assert release.companions == {"Arm64MachineImageId": "ami-00000001"}
 
 
-def test_bootstrap_chooses_canonicals_image_for_graviton(moto_server: MotoServer) -> None:
-    machine = {"machine_image.base_parameter": "/graviton/base", "machine_image.arm64_base_parameter": "/graviton/arm"}
-    said = keep_base_image(dev_fleet(GRAVITON | machine), moto_server.client)
-    assert f"/graviton/arm is {ARM64_IMAGE}: {UBUNTU}-2026" in said.splitlines()[1]
-
-
 def test_a_deploy_makes_the_key_once_and_only_where_it_is_needed(account: Account) -> None:
     ssm = account.client("ssm")
     assert not make_key(account.settings, ssm)
     settings = account.settings.model_copy(update={"shopper_events": ShopperEvents(enabled=True)})
     assert make_key(settings, ssm)
 
-    def key() -> dict[str, Any]:
-        found: dict[str, Any] = ssm.get_parameter(Name=key_parameter(settings.name), WithDecryption=True)["Parameter"]
-        return found
-
-    made = key()
+    asked = {"Name": key_parameter(settings.name), "WithDecryption": True}
+    made = ssm.get_parameter(**asked)["Parameter"]
     assert (made["Type"], len(made["Value"])) == ("SecureString", 64)
     assert not make_key(settings, ssm)
-    assert key()["Value"] == made["Value"]
+    assert ssm.get_parameter(**asked)["Parameter"]["Value"] == made["Value"]
     delete_key(settings, ssm)
     delete_key(settings, ssm)
     with pytest.raises(ssm.exceptions.ParameterNotFound):
-        key()
+        ssm.get_parameter(**asked)

@@ -1,14 +1,16 @@
 """A release goes from cell to cell, goes on after its shell died, stops where it does harm, and goes back.
 
-Against moto's CloudFormation, SSM and Step Functions, with a stand-in for the CDK CLI. test_rollout_machine.py has what
-the state machine does.
+Only one shell changes a fleet at a time, and a dead holder's lock can be taken over. Against moto's CloudFormation, SSM
+and Step Functions, with a stand-in for the CDK CLI. test_rollout_machine.py has what the state machine does.
 """
 
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,14 @@ import pytest
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.operations import rollout, teardown
 from infra.operations.command import OVER, UNDER
+from infra.operations.deploy_lock import STALE_AFTER, DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError, DeployedCell, make_way, stack_of
 from infra.operations.handover import HandoverError
 from infra.operations.rollback import main as rollback_main
 from infra.operations.rollout import CannotGoOnError, main
 from infra.operations.teardown import Retiring, StillStandingError
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.moto_server import MotoServer
 from tests.infra.operations.rollout_account import (
     BEFORE,
     CELLS,
@@ -142,23 +147,16 @@ class OneStack:
         return [{"StackResourceSummaries": []}]
 
 
-@pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"])
-def test_a_first_creation_that_failed_does_not_block_the_next(status: str) -> None:
+FAILED = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED")
+CREATED = ("CREATE_COMPLETE", "CREATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE", "DELETE_FAILED")
+
+
+@pytest.mark.parametrize("status", [*FAILED, *CREATED])
+def test_a_first_creation_that_failed_does_not_block_the_next_and_what_was_created_stays_protected(status: str) -> None:
     """The CDK CLI protects a stack before it creates it, and deletes one that failed before it tries again."""
     stack = OneStack(status)
     make_way("stack", stack, None)
-    assert not stack.is_protected
-    assert not DeployedCell("cell-1", "stack", stack).exists()
-
-
-@pytest.mark.parametrize(
-    "status", ["CREATE_COMPLETE", "CREATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE", "DELETE_FAILED"]
-)
-def test_whatever_was_created_keeps_its_protection(status: str) -> None:
-    stack = OneStack(status)
-    make_way("stack", stack, None)
-    assert stack.is_protected
-    assert DeployedCell("cell-1", "stack", stack).exists()
+    assert stack.is_protected is DeployedCell("cell-1", "stack", stack).exists() is (status in CREATED)
 
 
 def test_no_deploy_begins_without_a_rehearsal_that_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -185,18 +183,26 @@ def test_a_deploy_is_not_gone_on_with_other_templates(account: Account) -> None:
         account.deploy(BEFORE, note="others")
 
 
-def test_a_bad_release_stops_at_the_canary(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_release_stops_at_the_canary_and_every_cell_goes_back(
+    account: Account, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "shoppers-buy-less"  # other tests have deploy-health's
     assert account.deploy(BEFORE) == 0
-    account.alarm("cell-1", "ALARM")
+    account.alarm("cell-1", "ALARM", key)
     assert account.deploy(NEXT) == 1
     said = capsys.readouterr().err
+    assert key in said
     assert "not touched: cell-2, cell-3, cell-4" in said
     assert "Going back by itself: cell-1" in said
     assert "every cell is back at the release before" in said
     assert account.running() == everywhere(BEFORE)
-    account.alarm("cell-1", "OK")
+    assert account.parameters("cell-1") == account.parameters("cell-4")
+    state = account.state()
+    assert (state.release, state.cell("cell-1").releases, state.rejected) == (None, [BEFORE], [NEXT])
+    assert account.locked_by() is None, "a person may act at once"
     with pytest.raises(CannotGoOnError, match="has hurt a cell"):
         account.deploy(NEXT)
+    account.alarm("cell-1", "OK", key)
     assert account.deploy(LATER) == 0
     assert account.running() == everywhere(LATER)
 
@@ -345,3 +351,148 @@ def test_a_stack_in_the_middle_of_things_comes_back(statuses: list[str], asked: 
 def test_a_stack_that_a_person_must_look_at_is_named() -> None:
     with pytest.raises(CellError, match="stack is ROLLBACK_FAILED"):
         DeployedCell("cell-1", "stack", Scripted("ROLLBACK_FAILED"), sleep=lambda _: None).return_to(BEFORE)
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+def test_a_second_deploy_is_refused_and_told_whose_the_first_is(account: Account) -> None:
+    with held(account.lock("deploy")):
+        mine = account.locked_by()
+        assert mine is not None
+        with pytest.raises(LockedError, match=r"a deploy runs: arn:aws:.* on .*, process [0-9]+, since .*Wait for it"):
+            account.deploy(NEXT)
+        assert account.calls == []
+        assert account.locked_by() == mine
+    assert account.locked_by() is None, "given back"
+
+
+def test_the_lock_is_given_back_however_the_deploy_ends(account: Account) -> None:
+    for end in (ShellDiedError, KeyboardInterrupt, SystemExit):
+        with pytest.raises(end), held(account.lock("deploy")):
+            raise end
+        assert account.locked_by() is None
+
+
+def test_a_dead_holder_s_lock_is_taken_over_when_a_person_says_so(account: Account) -> None:
+    clock = Clock()
+    dead = account.lock("deploy", now=clock)
+    dead.acquire()  # and no word since: its machine lost power
+    clock.time += STALE_AFTER - timedelta(seconds=20)
+    with pytest.raises(LockedError, match="in 20 seconds"):
+        account.lock("deploy", now=clock).acquire(take_over=True)
+    clock.time += timedelta(seconds=30)
+    with pytest.raises(LockedError, match=r"did not end.*TAKE_OVER=1"):
+        account.lock("deploy", now=clock).acquire()
+    heir = account.lock("deploy", now=clock)
+    heir.acquire(take_over=True)
+    heir.check()
+    for late in (dead.check, dead.renew):
+        with pytest.raises(LockedError, match="This deploy stops here"):
+            late()
+    dead.release()
+    heir.check()  # the dead one gave nothing away that was not its own
+
+
+def test_a_renewed_lock_is_not_stale(account: Account) -> None:
+    clock = Clock()
+    lock = account.lock("deploy", now=clock)
+    lock.acquire()
+    for _ in range(10):
+        clock.time += STALE_AFTER - timedelta(seconds=1)
+        lock.renew()
+    with pytest.raises(LockedError, match="a deploy runs"):
+        account.lock("deploy", now=clock).acquire(take_over=True)
+
+
+def test_a_holder_renews_by_itself_while_it_works(account: Account) -> None:
+    renewed = threading.Event()
+    lock = account.lock("deploy")
+    renew = lock.renew
+
+    def renew_and_tell() -> None:
+        renew()
+        renewed.set()
+
+    lock.renew = renew_and_tell  # type: ignore[method-assign]
+    with held(lock, seconds=0.01):
+        assert renewed.wait(timeout=60)
+        found = account.locked_by()
+        assert found is not None
+        assert found["renewed"] > found["began"]
+
+
+def test_of_two_that_take_over_at_once_one_has_it(account: Account) -> None:
+    clock = Clock()
+    account.lock("deploy", now=clock).acquire()
+    clock.time += 2 * STALE_AFTER
+    quick = account.lock("deploy", now=clock)
+    ssm = account.client("ssm")
+
+    class Slow:
+        """SSM of one who reads the lock, and writes only after the other has taken it."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "get_parameter":
+                return getattr(ssm, name)
+
+            def read_and_dawdle(**asked: Any) -> Any:
+                found = ssm.get_parameter(**asked)
+                quick.acquire(take_over=True)
+                return found
+
+            return read_and_dawdle
+
+    with pytest.raises(LockedError, match="at this moment"):
+        account.lock("deploy", now=clock, ssm=Slow()).acquire(take_over=True)
+
+
+@pytest.mark.parametrize("missing", [[], ["cell-2"]])
+def test_a_rollback_breaks_off_a_deploy_in_another_shell(account: Account, missing: list[str]) -> None:
+    """Before the state machine has it: the CDK creates what is missing."""
+    assert account.deploy(BEFORE) == 0
+    for cell in missing:
+        account.client("cloudformation").delete_stack(StackName=stack_of(account.settings, cell))
+
+    def somebody_rolls_back(line: list[str]) -> int:
+        if "Network" in line:
+            account.roll_back(BEFORE)
+        return 0
+
+    account.on_call = somebody_rolls_back
+    with pytest.raises(LockedError, match="This deploy stops here"):
+        account.deploy(NEXT)
+    standing = {cell: BEFORE for cell in CELLS if cell not in missing}
+    assert account.running() == standing, "it creates and changes nothing"
+    assert account.state().release is None, "nor does it write its own state over the rollback's"
+    assert account.locked_by() is None
+
+
+def test_a_rollback_waits_for_a_rollback_and_not_for_a_dead_one(account: Account) -> None:
+    clock = Clock()
+    account.lock("rollback", now=clock).acquire()
+    with pytest.raises(LockedError, match=r"a rollback runs: .* make rollback in 300 seconds"):
+        account.lock("rollback", now=clock).acquire()
+    clock.time += STALE_AFTER
+    account.lock("rollback", now=clock).acquire()
+
+
+def test_the_commands_say_who_holds_the_lock(
+    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in moto_server.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("infra.operations.rollout.rehearsal", lambda *_: ["true"])
+    clients = {"ssm": moto_server.client("ssm"), "sts": moto_server.client("sts")}
+    with held(DeployLock(dev_fleet(), "rollback", **clients)):
+        assert main(["dev", "--take-over", "--", "true"]) == 3
+        assert "a rollback runs: arn:aws:" in capsys.readouterr().err
+        assert rollback_main(["dev"]) == 3
+        assert "a rollback runs: arn:aws:" in capsys.readouterr().err

@@ -17,14 +17,6 @@ from tests.infra.operations.rollout_account import BEFORE, CELLS, LATER, NEXT, T
 from tests.processes import eventually
 
 
-def lock_of(account: Account) -> str | None:
-    ssm, name = account.client("ssm"), f"/peakplan/{account.settings.name}/deploy-lock"
-    try:
-        return str(ssm.get_parameter(Name=name)["Parameter"]["Value"])
-    except ssm.exceptions.ParameterNotFound:
-        return None
-
-
 def test_the_canary_goes_first_and_the_others_in_waves(account: Account) -> None:
     assert waves_of(account.settings) == [("cell-1",), ("cell-2", "cell-3"), ("cell-4",)]
     for image in (BEFORE, NEXT):  # the first execution makes the stacks, the second changes them
@@ -36,28 +28,7 @@ def test_the_canary_goes_first_and_the_others_in_waves(account: Account) -> None
     assert {account.parameters(cell)["RefreshSpeed"] for cell in CELLS} == {"fast"}, "where stacks rest"
     state = account.state()
     assert (state.release, state.before("cell-4")) == (None, BEFORE)
-    assert lock_of(account) is None
-
-
-def test_a_failed_gate_stops_every_later_wave(account: Account) -> None:
-    key = "shoppers-buy-less"  # test_rollout.py has deploy-health's
-    account.ended(account.hand_over(BEFORE))
-    account.alarm("cell-1", "ALARM", key)
-    ended = account.ended(account.hand_over(NEXT))
-    assert (ended["status"], ended["error"]) == ("FAILED", HARM)
-    assert key in ended["cause"]
-    assert "every cell is back at the release before" in ended["cause"]
-    assert account.running() == everywhere(BEFORE)
-    assert account.parameters("cell-1") == account.parameters("cell-4")
-    state = account.state()
-    assert (state.release, state.cell("cell-1").releases, state.rejected) == (None, [BEFORE], [NEXT])
-    assert lock_of(account) is None, "a person may act at once"
-    with pytest.raises(CannotGoOnError, match="has hurt a cell"):
-        account.hand_over(NEXT)
-    account.alarm("cell-1", "OK", key)
-    ended = account.ended(account.hand_over(LATER))
-    assert ended["status"] == "SUCCEEDED", f"{ended.get('error')}: {ended.get('cause')}"
-    assert account.running() == everywhere(LATER)
+    assert account.locked_by() is None
 
 
 def test_harm_of_a_first_release_leaves_it_where_it_is(account: Account) -> None:
@@ -181,4 +152,4 @@ def test_a_cell_that_is_not_there_is_made_and_one_that_cannot_be_changed_ends_it
     assert (ended["status"], ended["error"]) == ("FAILED", FAILED)
     running = account.running()
     assert (running["cell-2"], running["cell-4"]) == (NEXT, NEXT), "no further cell is begun"
-    assert lock_of(account) is None
+    assert account.locked_by() is None
