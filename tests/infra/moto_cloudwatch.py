@@ -20,41 +20,29 @@ from typing import Any
 from moto.cloudwatch.models import CloudWatchBackend
 from moto.sns.models import sns_backends
 
+from tests.infra.moto_forwarding import instead
+
 Series = dict[datetime, float]
 
 
-def compute_metric_math() -> None:
-    """Have moto's server compute expressions."""
-    bare = CloudWatchBackend.get_metric_data
-
-    def get_metric_data(
-        self: CloudWatchBackend,
-        queries: list[dict[str, Any]],
-        start_time: datetime,
-        end_time: datetime,
-        scan_by: str = "TimestampAscending",
-    ) -> list[dict[str, Any]]:
-        stats = [query | {"ReturnData": True} for query in queries if "MetricStat" in query]
-        read = bare(self, stats, start_time, end_time, scan_by)
-        known = {each["id"]: dict(zip(each["timestamps"], map(float, each["values"]), strict=True)) for each in read}
-        times = sorted({time for series in known.values() for time in series})
-        for query in queries:
-            if "Expression" in query:
-                known[query["Id"]] = computed(query["Expression"], known, times)
-        newest_first = scan_by == "TimestampDescending"
-        return [
-            {
-                "id": query["Id"],
-                "label": query["Id"],
-                "timestamps": sorted(known[query["Id"]], reverse=newest_first),
-                "values": [known[query["Id"]][time] for time in sorted(known[query["Id"]], reverse=newest_first)],
-                "status_code": "Complete",
-            }
-            for query in queries
-            if query.get("ReturnData", True)
-        ]
-
-    CloudWatchBackend.get_metric_data = get_metric_data
+@instead(CloudWatchBackend, "get_metric_data")
+def _get_metric_data(
+    bare: Any, self: Any, queries: list[dict[str, Any]], start_time: datetime, end_time: datetime,
+    scan_by: str = "TimestampAscending",
+) -> list[dict[str, Any]]:  # fmt: skip
+    stats = [query | {"ReturnData": True} for query in queries if "MetricStat" in query]
+    read = bare(self, stats, start_time, end_time, scan_by)
+    known = {each["id"]: dict(zip(each["timestamps"], map(float, each["values"]), strict=True)) for each in read}
+    times = sorted({time for series in known.values() for time in series})
+    for query in queries:
+        if "Expression" in query:
+            known[query["Id"]] = computed(query["Expression"], known, times)
+    newest_first, found = scan_by == "TimestampDescending", []
+    for name in (query["Id"] for query in queries if query.get("ReturnData", True)):
+        ordered = sorted(known[name], reverse=newest_first)
+        values = [known[name][time] for time in ordered]
+        found.append({"id": name, "label": name, "timestamps": ordered, "values": values, "status_code": "Complete"})
+    return found
 
 
 def computed(expression: str, known: dict[str, Series], times: Sequence[datetime]) -> Series:
@@ -128,13 +116,8 @@ def _tell(backend: CloudWatchBackend, composite: Any, state: str, states: dict[s
         topics.publish(message=json.dumps(said), arn=topic)
 
 
-def follow_children() -> None:
-    """Extend moto in this process."""
-    set_state = CloudWatchBackend.set_alarm_state
-
-    def changed(self: CloudWatchBackend, alarm_name: str, reason: str, reason_data: str, state_value: str) -> None:
-        set_state(self, alarm_name, reason, reason_data, state_value)
-        if self.alarms[alarm_name].rule is None:  # a composite that was set by hand waits for its children
-            _follow(self)
-
-    setattr(CloudWatchBackend, "set_alarm_state", changed)  # noqa: B010
+@instead(CloudWatchBackend, "set_alarm_state")
+def _changed(set_state: Any, self: Any, alarm_name: str, reason: str, reason_data: str, state_value: str) -> None:
+    set_state(self, alarm_name, reason, reason_data, state_value)
+    if self.alarms[alarm_name].rule is None:  # a composite that was set by hand waits for its children
+        _follow(self)

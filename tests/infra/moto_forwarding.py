@@ -170,3 +170,33 @@ class Resource:
 def register(forwarded: Forwarded) -> None:
     """Make the type known to moto, which looks up CloudFormationModel's direct subclasses when it first needs them."""
     type(forwarded.kind.replace("::", ""), (Resource, CloudFormationModel), {"forwarded": forwarded})
+
+
+_changes: list[Callable[[], None]] = []
+
+
+def instead(owner: type, name: str, *, of_class: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a function stand for a method of moto's, which it gets before all other arguments: None where there is none.
+
+    `change_moto` does so, in the order in which the functions are written; a class's method is bound already.
+    """
+
+    def noted(made: Callable[..., Any]) -> Callable[..., Any]:
+        def change() -> None:
+            bare = getattr(owner, name, None)
+
+            def method(it: Any, /, *given: Any, **named: Any) -> Any:
+                return made(bare, *given, **named) if of_class else made(bare, it, *given, **named)
+
+            setattr(owner, name, classmethod(method) if of_class else method)
+
+        _changes.append(change)
+        return made
+
+    return noted
+
+
+def change_moto() -> None:
+    """Extend moto in this process, before it has its first stack."""
+    for change in _changes:
+        change()

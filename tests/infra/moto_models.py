@@ -25,22 +25,22 @@ from moto.cloudformation.exceptions import ValidationError
 from moto.ec2 import ec2_backends
 from moto.server import main as serve
 
-from tests.infra.moto_cloudwatch import compute_metric_math, follow_children
-from tests.infra.moto_forwarding import Call, Forwarded, Properties, call, client, gone_is_fine, nothing, register
-from tests.infra.moto_patches import (
-    GROUP,
-    REGION,
-    Answer,
-    add_service,
-    add_small_services,
-    answer,
-    complete_models,
-    egress,
-    furnish_the_account,
+from tests.infra import moto_cloudwatch as moto_cloudwatch  # what it changes of moto
+from tests.infra import moto_timing as moto_timing
+from tests.infra.moto_forwarding import (
+    Call,
+    Forwarded,
+    Properties,
+    call,
+    change_moto,
+    client,
+    gone_is_fine,
+    nothing,
+    register,
 )
-from tests.infra.moto_refusals import CANARIES, refuse_as_a_member_account, refuse_as_aws_does
+from tests.infra.moto_patches import GROUP, REGION, Answer, add_service, answer, egress, furnish_the_account
+from tests.infra.moto_refusals import CANARIES
 from tests.infra.moto_state_machines import run_state_machines
-from tests.infra.moto_timing import keep_schedules_as_auto_scaling_does, take_time_to_refresh
 
 _LONGEST_ID = 40
 _ID = re.compile(r"[a-z](-?[a-z0-9])*")
@@ -203,10 +203,8 @@ IMAGE_BUILDER = (
 )
 
 
-def _start(request: Any, full_url: str, headers: Any) -> Answer:
-    del full_url, headers
-    asked = json.loads(request.data)
-    pipeline = _pipelines.get(asked["imagePipelineArn"])
+def _start(request: Any, *_: Any) -> Answer:
+    pipeline = _pipelines.get(json.loads(request.data)["imagePipelineArn"])
     if pipeline is None:
         return answer({"message": "no such pipeline"}, 404)
     build = f"{_ARN}:image/{pipeline['Name']}/1.0.0/{len(_builds) + 1}"
@@ -214,8 +212,7 @@ def _start(request: Any, full_url: str, headers: Any) -> Answer:
     return answer({"clientToken": str(uuid4()), "imageBuildVersionArn": build})
 
 
-def _get(request: Any, full_url: str, headers: Any) -> Answer:
-    del request, headers
+def _get(_: Any, full_url: str, *__: Any) -> Answer:
     (arn,) = parse_qs(urlparse(full_url).query)["imageBuildVersionArn"]
     build = _builds[arn]
     build["seen"] += 1
@@ -245,23 +242,15 @@ def _make_image(pipeline: Properties) -> str:
     return image
 
 
-def add_image_builder() -> None:
-    """Make the service known to moto's server in this process."""
-    add_service("imagebuilder", {"/StartImagePipelineExecution$": _start, "/GetImage$": _get})
-
-
 # moto has no API for these, or none worth reading back: held so that `Ref` and `GetAtt` resolve.
 HELD = {
     "AWS::ElasticLoadBalancingV2::TrustStore": (
         "TrustStoreArn",
         "arn:aws:elasticloadbalancing:us-east-1:123456789012:truststore/held/0123456789abcdef",
     ),
-    "AWS::ImageBuilder::Component": ("Arn", "arn:aws:imagebuilder:us-east-1:123456789012:component/held/1.0.0/1"),
-    "AWS::ImageBuilder::ImageRecipe": ("Arn", "arn:aws:imagebuilder:us-east-1:123456789012:image-recipe/held/1.0.0"),
-    "AWS::ImageBuilder::InfrastructureConfiguration": (
-        "Arn",
-        "arn:aws:imagebuilder:us-east-1:123456789012:infrastructure-configuration/held",
-    ),
+    "AWS::ImageBuilder::Component": ("Arn", f"{_ARN}:component/held/1.0.0/1"),
+    "AWS::ImageBuilder::ImageRecipe": ("Arn", f"{_ARN}:image-recipe/held/1.0.0"),
+    "AWS::ImageBuilder::InfrastructureConfiguration": ("Arn", f"{_ARN}:infrastructure-configuration/held"),
 }
 
 
@@ -364,16 +353,9 @@ def register_models() -> None:
     for kind, (attribute, value) in HELD.items():
         register(_held(kind, attribute, value))
     furnish_the_account()
-    add_image_builder()
-    add_small_services()
+    add_service("imagebuilder", {"/StartImagePipelineExecution$": _start, "/GetImage$": _get})
     run_state_machines()
-    compute_metric_math()
-    follow_children()
-    complete_models()
-    refuse_as_a_member_account()
-    refuse_as_aws_does()
-    keep_schedules_as_auto_scaling_does()
-    take_time_to_refresh()
+    change_moto()
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from moto.servicequotas.responses import ServiceQuotasResponse
 from moto.sns.models import Topic
 from moto.ssm.models import Parameter
 
-from tests.infra.moto_forwarding import Properties, call
+from tests.infra.moto_forwarding import Properties, call, instead
 
 SUPPRESSION = ("ActionsSuppressor", "ActionsSuppressorWaitPeriod", "ActionsSuppressorExtensionPeriod")
 GROUP = "AutoScalingGroupName"
@@ -51,21 +51,25 @@ def egress(operation: str) -> Callable[[str, Properties], Properties]:
     return send
 
 
-def _after_create(model: Any, act: Callable[[Any, Properties, str], None]) -> None:
-    """Let `act(resource, properties, region)` complete what moto's model leaves out of a template."""
-    create = model.create_from_cloudformation_json
+def after_create(model: type) -> Callable[[Callable[[Any, Properties, str], None]], Callable[..., Any]]:
+    """Let a function of resource, properties and region complete what moto's model leaves out of a template."""
 
-    def completed(
-        cls: Any, /, resource_name: str, cloudformation_json: Properties, account_id: str, region_name: str, **more: Any
-    ) -> Any:
-        del cls  # `create` is bound already
-        resource = create(resource_name, cloudformation_json, account_id, region_name, **more)
-        act(resource, cloudformation_json["Properties"], region_name)
-        return resource
+    def noted(act: Callable[[Any, Properties, str], None]) -> Callable[..., Any]:
+        @instead(model, "create_from_cloudformation_json", of_class=True)
+        def completed(
+            create: Any, /, resource_name: str, cloudformation_json: Properties, account_id: str, region_name: str,
+            **more: Any,
+        ) -> Any:  # fmt: skip
+            resource = create(resource_name, cloudformation_json, account_id, region_name, **more)
+            act(resource, cloudformation_json["Properties"], region_name)
+            return resource
 
-    model.create_from_cloudformation_json = classmethod(completed)
+        return act
+
+    return noted
 
 
+@after_create(FakeLoadBalancer)
 def _load_balancer(balancer: Any, properties: Properties, region: str) -> None:
     balancer.type = properties.get("Type", "application")
     attributes = properties.get("LoadBalancerAttributes", [])
@@ -73,27 +77,25 @@ def _load_balancer(balancer: Any, properties: Properties, region: str) -> None:
     call("elbv2", "ModifyLoadBalancerAttributes")(region, parameters)
 
 
-def _keep_balancer_on_update() -> None:
+@instead(FakeLoadBalancer, "update_from_cloudformation_json", of_class=True)
+def _keep_balancer_on_update(
+    _: Any, /, original_resource: Any, new_resource_name: str, cloudformation_json: Properties, account_id: str,
+    region_name: str,
+) -> Any:  # fmt: skip
     """Change a balancer's attributes in place, as CloudFormation does: moto replaces the balancer."""
-    model: Any = FakeLoadBalancer
-
-    def kept(
-        cls: Any, /, original_resource: Any, new_resource_name: str, cloudformation_json: Properties, account_id: str,
-        region_name: str,
-    ) -> Any:  # fmt: skip
-        del cls, new_resource_name, account_id
-        _load_balancer(original_resource, cloudformation_json["Properties"], region_name)
-        return original_resource
-
-    model.update_from_cloudformation_json = classmethod(kept)
+    del new_resource_name, account_id
+    _load_balancer(original_resource, cloudformation_json["Properties"], region_name)
+    return original_resource
 
 
+@after_create(FakeTargetGroup)
 def _target_group(group: Any, properties: Properties, region: str) -> None:
     attributes = properties.get("TargetGroupAttributes", [])
     call("elbv2", "ModifyTargetGroupAttributes")(region, {"TargetGroupArn": group.arn, "Attributes": attributes})
     group.register(properties.get("Targets", []))
 
 
+@after_create(SecurityGroup)
 def _security_group(group: Any, properties: Properties, region: str) -> None:
     """Egress rules of a template replace the rule that lets everything out."""
     if rules := properties.get("SecurityGroupEgress", []):
@@ -103,12 +105,14 @@ def _security_group(group: Any, properties: Properties, region: str) -> None:
         egress("AuthorizeSecurityGroupEgress")(region, {"GroupId": group.id, **rule})
 
 
+@after_create(Topic)
 def _topic(topic: Any, properties: Properties, region: str) -> None:
     if key := properties.get("KmsMasterKeyId"):
         attribute = {"TopicArn": topic.arn, "AttributeName": "KmsMasterKeyId", "AttributeValue": key}
         call("sns", "SetTopicAttributes")(region, attribute)
 
 
+@after_create(FakeZone)
 def _hosted_zone(zone: Any, properties: Properties, region: str) -> None:
     """Make a zone with VPCs private, and keep its comment: moto reads neither in a template."""
     del region
@@ -116,160 +120,120 @@ def _hosted_zone(zone: Any, properties: Properties, region: str) -> None:
     zone.comment = properties.get("HostedZoneConfig", {}).get("Comment")
 
 
-def _delete_zones() -> None:
-    """Delete a stack's zone, which moto keeps. A record whose zone is gone counts as deleted."""
-    zone: Any = FakeZone
-    record: Any = RecordSet
-    delete = record.delete
-
-    def delete_zone(self: Any, account_id: str, region: str) -> None:
-        del region
-        route53_backends[account_id]["aws"].zones.pop(self.resource_id, None)
-
-    def delete_record(self: Any, *where: str) -> None:
-        with suppress(NoSuchHostedZone):
-            delete(self, *where)
-
-    zone.delete, record.delete = delete_zone, delete_record
+@instead(FakeZone, "delete")
+def _delete_zone(_: Any, self: Any, account_id: str, region: str) -> None:
+    """Delete a stack's zone, which moto keeps."""
+    del region
+    route53_backends[account_id]["aws"].zones.pop(self.resource_id, None)
 
 
+@instead(RecordSet, "delete")
+def _delete_record(delete: Any, self: Any, *where: str) -> None:
+    """A record whose zone is gone counts as deleted."""
+    with suppress(NoSuchHostedZone):
+        delete(self, *where)
+
+
+@after_create(FakeAutoScalingGroup)
 def _auto_scaling_group(group: Any, properties: Properties, region: str) -> None:
     for hook in properties.get("LifecycleHookSpecificationList", []):
         call("autoscaling", "PutLifecycleHook")(region, {GROUP: group.name, **hook})
 
 
-def _keep_group_on_update() -> None:
+@instead(FakeAutoScalingGroup, "update_from_cloudformation_json", of_class=True)
+def _keep_group_on_update(
+    update: Any, /, original_resource: Any, new_resource_name: str, cloudformation_json: Properties, *where: str,
+    **more: Any,
+) -> Any:  # fmt: skip
     """moto deletes and remakes an updated group: keep its name and its warm pool, as CloudFormation does."""
-    model: Any = FakeAutoScalingGroup
-    update = model.update_from_cloudformation_json
-
-    def kept(
-        cls: Any,
-        /,
-        original_resource: Any,
-        new_resource_name: str,
-        cloudformation_json: Properties,
-        *where: str,
-        **more: Any,
-    ) -> Any:
-        del cls
-        name = new_resource_name if GROUP in cloudformation_json["Properties"] else original_resource.name
-        group = update(original_resource, name, cloudformation_json, *where, **more)
-        group.warm_pool = original_resource.warm_pool
-        return group
-
-    model.update_from_cloudformation_json = classmethod(kept)
+    name = new_resource_name if GROUP in cloudformation_json["Properties"] else original_resource.name
+    group = update(original_resource, name, cloudformation_json, *where, **more)
+    group.warm_pool = original_resource.warm_pool
+    return group
 
 
-def _know_defaults_as_previous_values() -> None:
+@instead(CloudFormationBackend, "_resolve_update_parameters")
+def _know_defaults_as_previous_values(resolve: Any, self: Any, instance: Any, incoming_params: list[Properties]) -> Any:
     """Use the template's default where a stack keeps a parameter that it was never given: moto answers 500."""
-    resolve = CloudFormationBackend._resolve_update_parameters
-
-    def kept(self: Any, instance: Any, incoming_params: list[Properties]) -> Any:
-        known = [each for each in incoming_params if not each.get("UsePreviousValue") or _was_given(instance, each)]
-        return resolve(self, instance, known)
-
-    CloudFormationBackend._resolve_update_parameters = kept  # type: ignore[method-assign]
+    given = instance.parameters
+    known = [each for each in incoming_params if not each.get("UsePreviousValue") or each["ParameterKey"] in given]
+    return resolve(self, instance, known)
 
 
-def _was_given(stack: Any, parameter: Properties) -> bool:
-    return parameter["ParameterKey"] in stack.parameters
-
-
-def _read_tags_of_parameters() -> None:
+def _read_tags_of_parameters(made: Any, *given: Any, **named: Any) -> Any:
     """A parameter's tags are a map in a template, and a list everywhere else; moto expects the list."""
-    model: Any = Parameter
-    for name in ("create_from_cloudformation_json", "update_from_cloudformation_json"):
-        made = getattr(model, name)
-
-        def read(cls: Any, /, *given: Any, made: Any = made, **named: Any) -> Any:
-            del cls
-            for each in (*given, *named.values()):
-                properties = each.get("Properties") if isinstance(each, dict) else None
-                if properties and isinstance(properties.get("Tags"), dict):
-                    properties["Tags"] = [{"Key": key, "Value": value} for key, value in properties["Tags"].items()]
-            return made(*given, **named)
-
-        setattr(model, name, classmethod(read))
+    for each in (*given, *named.values()):
+        properties = each.get("Properties") if isinstance(each, dict) else None
+        if properties and isinstance(properties.get("Tags"), dict):
+            properties["Tags"] = [{"Key": key, "Value": value} for key, value in properties["Tags"].items()]
+    return made(*given, **named)
 
 
-def _alarms_in_a_state(describe: Callable[[Any], ActionResult]) -> Callable[[Any], ActionResult]:
+for _name in ("create_from_cloudformation_json", "update_from_cloudformation_json"):
+    instead(Parameter, _name, of_class=True)(_read_tags_of_parameters)
+
+
+@instead(CloudWatchResponse, "describe_alarms")
+def _alarms_in_a_state(describe: Any, self: Any) -> ActionResult:
     """Filter alarms by names and state: moto filters by names only."""
-
-    def found(self: CloudWatchResponse) -> ActionResult:
-        alarms: Any = describe(self).result
-        state = self._get_param("StateValue")
-        kept = {kind: [one for one in each if state in (None, one.state_value)] for kind, each in alarms.items()}
-        return ActionResult(kept)
-
-    return found
+    alarms, state = describe(self).result, self._get_param("StateValue")
+    return ActionResult(
+        {kind: [one for one in each if state in (None, one.state_value)] for kind, each in alarms.items()}
+    )
 
 
-def _put_composite_alarm(self: CloudWatchResponse) -> ActionResult:
-    answer = self.put_metric_alarm()
+@instead(CloudWatchResponse, "put_composite_alarm")
+def _put_composite_alarm(_: None, self: Any) -> ActionResult:
+    answer: ActionResult = self.put_metric_alarm()
     alarm = self.cloudwatch_backend.alarms[self._get_param("AlarmName")]
     for name in SUPPRESSION:
         setattr(alarm, name, self._get_param(name))
     return answer
 
 
-def _full_name(arn: str) -> str:
+@instead(FakeBucket, "get_permission")
+def _no_verdict(*_: Any, **__: Any) -> PermissionResult:
+    """moto reads bucket policies without their conditions: "deny whatever comes without TLS" would deny everything."""
+    return PermissionResult.NEUTRAL
+
+
+def _full_name(it: Any) -> str:
     """`app/name/id` or `targetgroup/name/id`, the value of a CloudWatch dimension."""
-    resource = arn.rpartition(":")[2]
-    return resource.removeprefix("loadbalancer/")
+    return str(it.arn.rpartition(":")[2].removeprefix("loadbalancer/"))
 
 
-def _answer_attributes(model: Any, extra: dict[str, Callable[[Any], str]]) -> None:
-    """Let `GetAtt` answer more attributes of a model."""
-    known, has = getattr(model, "get_cfn_attribute", None), model.has_cfn_attr
+# What `GetAtt` answers besides what moto knows.
+ATTRIBUTES: dict[type, dict[str, Callable[[Any], str]]] = {
+    FakeLoadBalancer: {
+        "LoadBalancerFullName": _full_name,
+        "LoadBalancerArn": lambda it: it.arn,
+        "CanonicalHostedZoneID": lambda it: it.canonical_hosted_zone_id,
+        "SecurityGroups": lambda it: it.security_groups,
+    },
+    FakeTargetGroup: {
+        "TargetGroupFullName": _full_name,
+        "TargetGroupArn": lambda it: it.arn,
+        "TargetGroupName": lambda it: it.name,
+    },
+}
 
-    def get(self: Any, name: str) -> Any:
+
+def _answer_attributes(model: type, extra: dict[str, Callable[[Any], str]]) -> None:
+    @instead(model, "get_cfn_attribute")
+    def get(known: Any, self: Any, name: str) -> Any:
         if name in extra:
             return extra[name](self)
         if known is None:
             raise UnformattedGetAttTemplateException
         return known(self, name)
 
-    model.get_cfn_attribute = get
-    model.has_cfn_attr = classmethod(lambda cls, attr: attr in extra or has(attr))  # noqa: ARG005
+    @instead(model, "has_cfn_attr", of_class=True)
+    def has(known: Any, attr: str) -> bool:
+        return attr in extra or known(attr)
 
 
-def _no_verdict(bucket: Any, action: str, resource: str) -> PermissionResult:
-    del bucket, action, resource
-    return PermissionResult.NEUTRAL
-
-
-def complete_models() -> None:
-    """Extend moto's models in this process."""
-    _after_create(FakeLoadBalancer, _load_balancer)
-    _after_create(FakeTargetGroup, _target_group)
-    _after_create(SecurityGroup, _security_group)
-    _after_create(Topic, _topic)
-    _after_create(FakeZone, _hosted_zone)
-    _after_create(FakeAutoScalingGroup, _auto_scaling_group)
-    _delete_zones()
-    _keep_group_on_update()
-    _keep_balancer_on_update()
-    _know_defaults_as_previous_values()
-    _read_tags_of_parameters()
-    # moto reads bucket policies without their conditions: "deny whatever comes without TLS" would deny everything.
-    setattr(FakeBucket, "get_permission", _no_verdict)  # noqa: B010
-    in_a_state = _alarms_in_a_state(CloudWatchResponse.describe_alarms)
-    setattr(CloudWatchResponse, "describe_alarms", in_a_state)  # noqa: B010
-    setattr(CloudWatchResponse, "put_composite_alarm", _put_composite_alarm)  # noqa: B010  # moto's class lacks it
-    balancer = {
-        "LoadBalancerFullName": lambda it: _full_name(it.arn),
-        "LoadBalancerArn": lambda it: it.arn,
-        "CanonicalHostedZoneID": lambda it: it.canonical_hosted_zone_id,
-        "SecurityGroups": lambda it: it.security_groups,
-    }
-    _answer_attributes(FakeLoadBalancer, balancer)
-    target_group = {
-        "TargetGroupFullName": lambda it: _full_name(it.arn),
-        "TargetGroupArn": lambda it: it.arn,
-        "TargetGroupName": lambda it: it.name,
-    }
-    _answer_attributes(FakeTargetGroup, target_group)
+for _model, _extra in ATTRIBUTES.items():
+    _answer_attributes(_model, _extra)
 
 
 REGION = "us-east-1"
@@ -297,43 +261,31 @@ def add_service(name: str, paths: Mapping[str, Handler]) -> None:
     backend_index.backend_url_patterns.append((name, re.compile(pattern)))
 
 
-def _shift(request: Any, full_url: str, headers: Any) -> Answer:
+def _shift(request: Any, *_: Any) -> Answer:
     """Begin a zonal shift; nothing is shifted."""
-    del full_url, headers
     asked = json.loads(request.data)
     kept = {name: asked[name] for name in ("resourceIdentifier", "awayFrom", "comment")}
     times = {"startTime": 0, "expiryTime": 7200}
     return answer({"zonalShiftId": str(uuid4()), "status": "ACTIVE", **times, **kept}, 201)
 
 
-def _health(request: Any, full_url: str, headers: Any) -> Answer:
+def _health(*_: Any) -> Answer:
     """Tell of no event of AWS's own."""
-    del request, full_url, headers
     return answer({"events": []})
 
 
-def add_small_services() -> None:
-    """Make the services of runbooks known to moto's server."""
-    add_service("arc-zonal-shift", {"/zonalshifts$": _shift})
-    add_service("health", {"/$": _health})
-
-
-REGION, ZONES = "us-east-1", ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c", "us-east-1d")
 BASE_IMAGE = "ami-0ba5e00000000228a"
+DEEP = "Deep Learning Base Neuron AMI (Ubuntu 24.04)"
 # The one that a fleet pins, and its neighbours: an older one, other systems, frameworks, SDKs and roots.
 IMAGES = (
-    (BASE_IMAGE, "Deep Learning Base Neuron AMI (Ubuntu 24.04) 20260226", "Neuron SDK 2.28.1", "/dev/sda1"),
-    ("ami-00000000000000001", "Deep Learning Base Neuron AMI (Ubuntu 24.04) 20260115", "Neuron SDK 2.28", "/dev/sda1"),
-    ("ami-00000000000000002", "Deep Learning Base Neuron AMI (Ubuntu 24.04) 20260601", "Neuron SDK 2.29", "/dev/sda1"),
+    (BASE_IMAGE, f"{DEEP} 20260226", "Neuron SDK 2.28.1", "/dev/sda1"),
+    ("ami-00000000000000001", f"{DEEP} 20260115", "Neuron SDK 2.28", "/dev/sda1"),
+    ("ami-00000000000000002", f"{DEEP} 20260601", "Neuron SDK 2.29", "/dev/sda1"),
     ("ami-00000000000000003", "Deep Learning Base Neuron AMI (Amazon Linux 2023) 20260401", "SDK 2.28", "/dev/xvda"),
     ("ami-00000000000000004", "Deep Learning AMI Neuron (Ubuntu 24.04) 20260401", "Neuron SDK 2.28.1", "/dev/sda1"),
-    ("ami-00000000000000005", "Deep Learning Base Neuron AMI (Ubuntu 24.04) 20260402", "Neuron SDK 2.28", "/dev/xvda"),
-    (
-        "ami-00000000000000006",
-        "Deep Learning Base Neuron AMI (Ubuntu 24.04) PyTorch 20260403",
-        "Neuron SDK 2.28",
-        "/dev/sda1",
-    ),
+    ("ami-00000000000000005", f"{DEEP} 20260402", "Neuron SDK 2.28", "/dev/xvda"),
+    ("ami-00000000000000006", f"{DEEP} PyTorch 20260403", "Neuron SDK 2.28", "/dev/sda1"),
 )
 # Canonical's for arm64: the newest, an older one, and a newer one of the same name that somebody else made public.
 UBUNTU, CANONICAL = "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server", "099720109477"
@@ -370,12 +322,12 @@ def _image(id: str, name: str, sdk: str, root: str) -> dict[str, Any]:
     }
 
 
-def _list_service_quotas(self: ServiceQuotasResponse) -> str:
+@instead(ServiceQuotasResponse, "list_service_quotas")
+@instead(ServiceQuotasResponse, "list_aws_default_service_quotas")
+def _list_service_quotas(_: Any, self: Any) -> str:
     service = str(json.loads(self.body)["ServiceCode"])
-    quotas = [
-        {"ServiceCode": service, "QuotaCode": code, "QuotaName": code, "Value": QUOTA} for code in QUOTAS[service]
-    ]
-    return json.dumps({"Quotas": quotas})
+    given = {"ServiceCode": service, "Value": QUOTA}
+    return json.dumps({"Quotas": [given | {"QuotaCode": code, "QuotaName": code} for code in QUOTAS[service]]})
 
 
 def furnish_the_account() -> None:
@@ -387,5 +339,5 @@ def furnish_the_account() -> None:
     offered = instance_types.INSTANCE_TYPE_OFFERINGS["availability-zone"][REGION]
     for kind in ("inf2.xlarge", "trn1.2xlarge"):
         offered.extend({"InstanceType": kind, "Location": zone, "LocationType": "availability-zone"} for zone in ZONES)
-    for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
-        setattr(ServiceQuotasResponse, operation, _list_service_quotas)
+    add_service("arc-zonal-shift", {"/zonalshifts$": _shift})
+    add_service("health", {"/$": _health})

@@ -9,6 +9,7 @@ none in the past, and are put to a group one at a time. Sources: "A scheduled ac
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,7 +22,7 @@ from moto.core.responses import ActionResult, EmptyResult
 from moto.ssm.models import ssm_backends
 
 from infra.fleet.replacement import Replacement
-from tests.infra.moto_forwarding import Properties
+from tests.infra.moto_forwarding import Properties, instead
 
 NOW = "/emulator/now"  # an ISO 8601 time; the machine's own clock where it is not there
 
@@ -94,52 +95,52 @@ def _settle(stack: Any) -> None:
         stack._add_stack_event(refresh.done)
 
 
-def take_time_to_refresh() -> None:
-    """Extend moto in this process."""
-    update, get, describe = Stack.update, CloudFormationBackend.get_stack, CloudFormationBackend.describe_stacks
+@instead(Stack, "update")
+def _updated(
+    update: Any, self: Any, template: str, role_arn: Any = None, parameters: Any = None, tags: Any = None
+) -> None:
+    _settle(self)
+    if self.status.endswith("_IN_PROGRESS"):
+        raise ValidationError(self.name, f"Stack:{self.stack_id} is in {self.status} state and can not be updated.")
+    before, image = (self.template, dict(self.parameters)), _image(self)
+    self.update_at_once = partial(update, self)
+    update(self, template, role_arn, parameters, tags)
+    replacement = _preferences(self)
+    if replacement is not None and is_set(self.account_id, self.region_name) and _image(self) != image:
+        self.status = "UPDATE_IN_PROGRESS"
+        ends = _clock(self) + timedelta(seconds=_seconds(replacement))
+        self.refresh = Refresh(ends, self.status, "UPDATE_COMPLETE", before)
 
-    def updated(self: Any, template: str, role_arn: Any = None, parameters: Any = None, tags: Any = None) -> None:
-        _settle(self)
-        if self.status.endswith("_IN_PROGRESS"):
-            raise ValidationError(self.name, f"Stack:{self.stack_id} is in {self.status} state and can not be updated.")
-        before, image = (self.template, dict(self.parameters)), _image(self)
-        update(self, template, role_arn, parameters, tags)
-        replacement = _preferences(self)
-        timed = is_set(self.account_id, self.region_name)
-        if replacement is not None and timed and _image(self) != image:
-            self.status = "UPDATE_IN_PROGRESS"
-            ends = _clock(self) + timedelta(seconds=_seconds(replacement))
-            self.refresh = Refresh(ends, self.status, "UPDATE_COMPLETE", before)
 
-    def asked(self: CloudFormationBackend, name: str) -> Any:
-        stack = get(self, name)
+@instead(CloudFormationBackend, "get_stack")
+def _asked(get: Any, self: Any, name: str) -> Any:
+    stack = get(self, name)
+    _settle(stack)
+    return stack
+
+
+@instead(CloudFormationBackend, "describe_stacks")
+def _described(describe: Any, self: Any, name: str) -> Any:
+    stacks = describe(self, name)
+    for stack in stacks:
         _settle(stack)
-        return stack
+    return stacks
 
-    def described(self: CloudFormationBackend, name: str) -> Any:
-        stacks = describe(self, name)
-        for stack in stacks:
-            _settle(stack)
-        return stacks
 
-    def cancel(self: CloudFormationResponse) -> ActionResult:
-        stack: Any = self.cloudformation_backend.get_stack(self._get_param("StackName"))
-        refresh = getattr(stack, "refresh", None)
-        if refresh is None or stack.status != "UPDATE_IN_PROGRESS":
-            raise ValidationError(stack.name, "CancelUpdateStack cannot be called from current stack status")
-        template, parameters = refresh.before
-        update(stack, template, None, parameters, None)
-        back = _preferences(stack)
-        assert back is not None
-        stack.status = "UPDATE_ROLLBACK_IN_PROGRESS"
-        ends = _clock(stack) + timedelta(seconds=_seconds(back))
-        stack.refresh = Refresh(ends, stack.status, "UPDATE_ROLLBACK_COMPLETE", refresh.before)
-        return EmptyResult()
-
-    setattr(Stack, "update", updated)  # noqa: B010
-    setattr(CloudFormationBackend, "get_stack", asked)  # noqa: B010
-    setattr(CloudFormationBackend, "describe_stacks", described)  # noqa: B010
-    setattr(CloudFormationResponse, "cancel_update_stack", cancel)  # noqa: B010
+@instead(CloudFormationResponse, "cancel_update_stack")
+def _cancel(_: None, self: Any) -> ActionResult:
+    stack: Any = self.cloudformation_backend.get_stack(self._get_param("StackName"))
+    refresh = getattr(stack, "refresh", None)
+    if refresh is None or stack.status != "UPDATE_IN_PROGRESS":
+        raise ValidationError(stack.name, "CancelUpdateStack cannot be called from current stack status")
+    template, parameters = refresh.before
+    stack.update_at_once(template, None, parameters, None)
+    back = _preferences(stack)
+    assert back is not None
+    stack.status = "UPDATE_ROLLBACK_IN_PROGRESS"
+    ends = _clock(stack) + timedelta(seconds=_seconds(back))
+    stack.refresh = Refresh(ends, stack.status, "UPDATE_ROLLBACK_COMPLETE", refresh.before)
+    return EmptyResult()
 
 
 KIND = "AWS::AutoScaling::ScheduledAction"
@@ -224,54 +225,43 @@ def _before(resources: dict[str, Any], name: str) -> set[str]:
     return found
 
 
-def keep_schedules_as_auto_scaling_does() -> None:
-    """Extend moto in this process."""
-    model: Any = FakeScheduledAction
-
-    def create(
-        cls: Any, /, resource_name: str, cloudformation_json: Properties, account: str, region: str, **more: Any
-    ) -> Any:
-        del cls
-        stack = str(more.get("StackId", resource_name)).split("/")[1]
-        return _put(f"{stack}-{more['LogicalId']}", cloudformation_json["Properties"], account, region)
-
-    def update(
-        cls: Any, /, original_resource: Any, new_resource_name: str, cloudformation_json: Properties, account_id: str,
-        region_name: str,
-    ) -> Any:  # fmt: skip
-        del cls, new_resource_name
-        return _put(original_resource.scheduled_action_name, cloudformation_json["Properties"], account_id, region_name)
-
-    def delete(self: Any, account_id: str, region_name: str) -> None:
-        autoscaling_backends[account_id][region_name].scheduled_actions.pop(self.scheduled_action_name, None)
-
-    model.create_from_cloudformation_json = classmethod(create)
-    model.update_from_cloudformation_json = classmethod(update)
-    model.delete = delete
-    _put_in_order()
+@instead(FakeScheduledAction, "create_from_cloudformation_json", of_class=True)
+def _create(_: Any, resource_name: str, cloudformation_json: Properties, account: str, region: str, **more: Any) -> Any:
+    stack = str(more.get("StackId", resource_name)).split("/")[1]
+    return _put(f"{stack}-{more['LogicalId']}", cloudformation_json["Properties"], account, region)
 
 
-def _put_in_order() -> None:
+@instead(FakeScheduledAction, "update_from_cloudformation_json", of_class=True)
+def _update(
+    _: Any, /, original_resource: Any, new_resource_name: str, cloudformation_json: Properties, account_id: str,
+    region_name: str,
+) -> Any:  # fmt: skip
+    del new_resource_name
+    return _put(original_resource.scheduled_action_name, cloudformation_json["Properties"], account_id, region_name)
+
+
+@instead(FakeScheduledAction, "delete")
+def _delete(_: Any, self: Any, account_id: str, region_name: str) -> None:
+    autoscaling_backends[account_id][region_name].scheduled_actions.pop(self.scheduled_action_name, None)
+
+
+@instead(ResourceMap, "create")
+def _created(create: Any, self: Any, template: dict[str, Any]) -> bool:
+    refuse_puts_at_once(template, list(template["Resources"]))
+    return bool(create(self, template))
+
+
+@instead(ResourceMap, "update")
+def _put_in_order(update: Any, self: Any, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
     """CloudFormation makes and changes before it deletes; moto deletes first."""
-    resource_map: Any = ResourceMap
-    create, update = resource_map.create, resource_map.update
-
-    def created(self: Any, template: dict[str, Any]) -> bool:
-        refuse_puts_at_once(template, list(template["Resources"]))
-        done: bool = create(self, template)
-        return done
-
-    def updated(self: Any, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
-        before, wanted = self._resource_json_map, template["Resources"]
-        changes = self.build_resource_diff(template, parameters)
-        put = changes["Add"] + changes["Modify"]
-        refuse_puts_at_once(template, put)
-        actions = [name for name in put if wanted[name]["Type"] == KIND]
-        present = dict(before)
-        for name in sorted(actions, key=lambda name: len(_before(wanted, name))):
-            present[name] = wanted[name]
-            update(self, self._template | {"Resources": dict(present)})
-        update(self, template | {"Resources": present | wanted}, parameters)
-        update(self, template, parameters)
-
-    resource_map.create, resource_map.update = created, updated
+    before, wanted = self._resource_json_map, template["Resources"]
+    changes = self.build_resource_diff(template, parameters)
+    put = changes["Add"] + changes["Modify"]
+    refuse_puts_at_once(template, put)
+    actions = [name for name in put if wanted[name]["Type"] == KIND]
+    present = dict(before)
+    for name in sorted(actions, key=lambda name: len(_before(wanted, name))):
+        present[name] = wanted[name]
+        update(self, self._template | {"Resources": dict(present)})
+    update(self, template | {"Resources": present | wanted}, parameters)
+    update(self, template, parameters)
