@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,59 +42,57 @@ def releases(account: MotoServer) -> list[str]:
     return [bake(account, "0000aaaa")]
 
 
-@pytest.fixture(scope="module")
-def protected_fleet(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The dev fleet with two cells, processors that stand in, and deletion protection."""
-    file = tmp_path_factory.mktemp("fleet") / "protected.yaml"
-    file.write_text(yaml.safe_dump(dev_with(TWO_CELLS | {"deletion_protection": True})), encoding="utf-8")
-    return str(file)
+@dataclass(frozen=True)
+class Fleet:
+    """A fleet's file, and what a deploy of it synthesises; each is deployed twice."""
+
+    file: Path
+    assembly: Path
+
+    @classmethod
+    def of(cls, account: MotoServer, folder: Path, changes: dict[str, Any]) -> "Fleet":
+        """The dev fleet with changes and deletion protection."""
+        file = folder / "fleet.yaml"
+        file.write_text(yaml.safe_dump(dev_with(changes | {"deletion_protection": True})), encoding="utf-8")
+        return cls(file, synthesise(account, str(file), folder / "assembly"))
+
+    def deploy(self, account: MotoServer) -> subprocess.CompletedProcess[str]:
+        return deploy(account, str(self.file), assembly=self.assembly)
 
 
 @pytest.fixture(scope="module")
-def protected(account: MotoServer, protected_fleet: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a deploy of it synthesises; it is deployed twice."""
-    return synthesise(account, protected_fleet, tmp_path_factory.mktemp("assembly") / "protected")
+def protected(account: MotoServer, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    """The fleet with two cells and processors that stand in."""
+    return Fleet.of(account, tmp_path_factory.mktemp("protected"), TWO_CELLS)
 
 
 @pytest.fixture(scope="module")
-def failed(
-    account: MotoServer, releases: list[str], protected_fleet: str, protected: Path
-) -> subprocess.CompletedProcess[str]:
+def failed(account: MotoServer, releases: list[str], protected: Fleet) -> subprocess.CompletedProcess[str]:
     """A first deploy that fails because of an obstacle, which is then removed."""
     assert len(releases) == 1
     ec2, name = account.client("ec2"), "peakplan-dev-cell-1-inf2"
     ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData={"InstanceType": "t3.micro"})
-    done = deploy(account, protected_fleet, assembly=protected)
+    done = protected.deploy(account)
     ec2.delete_launch_template(LaunchTemplateName=name)
     return done
 
 
 @pytest.fixture(scope="module")
 def first(
-    account: MotoServer, failed: subprocess.CompletedProcess[str], protected_fleet: str, protected: Path
+    account: MotoServer, failed: subprocess.CompletedProcess[str], protected: Fleet
 ) -> subprocess.CompletedProcess[str]:
     """The first deploy of the dev fleet that succeeds."""
     assert failed.returncode != 0
     (stack,) = account.client("cloudformation").describe_stacks(StackName="peakplan-dev-cell-1")["Stacks"]
-    said = failed.stdout + failed.stderr
-    assert stack["StackStatus"] == "ROLLBACK_FAILED", (
-        f"its balancers are protected, so it cannot be rolled back: {said}"
-    )
-    return deploy(account, protected_fleet, assembly=protected)
+    why = f"its balancers are protected, so it cannot be rolled back: {failed.stdout}{failed.stderr}"
+    assert stack["StackStatus"] == "ROLLBACK_FAILED", why
+    return protected.deploy(account)
 
 
 @pytest.fixture(scope="module")
-def changed_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def changed(account: MotoServer, tmp_path_factory: pytest.TempPathFactory) -> Fleet:
     """The same under another law."""
-    file = tmp_path_factory.mktemp("fleet") / "changed.yaml"
-    file.write_text(yaml.safe_dump(dev_with(LARGER | {"deletion_protection": True})), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(scope="module")
-def changed(account: MotoServer, changed_fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a deploy of it synthesises; it is deployed twice."""
-    return synthesise(account, str(changed_fleet), tmp_path_factory.mktemp("assembly") / "changed")
+    return Fleet.of(account, tmp_path_factory.mktemp("changed"), LARGER)
 
 
 @pytest.fixture(scope="module")
@@ -101,26 +100,25 @@ def deployed(
     account: MotoServer,
     releases: list[str],
     first: subprocess.CompletedProcess[str],
-    protected_fleet: str,
-    changed_fleet: Path,
-    changed: Path,
+    protected: Fleet,
+    changed: Fleet,
 ) -> Deployment:
     """The fleet, deployed first under one law, then under another."""
     assert first.returncode == 0, first.stdout + first.stderr
-    before = Deployment(account, FleetSettings.from_yaml(Path(protected_fleet)))
+    before = Deployment(account, FleetSettings.from_yaml(protected.file))
     for name, group in before.groups().items():
         assert (group["MinSize"], group["MaxSize"]) == (before.laws()[name].minimum, before.laws()[name].maximum)
     releases.append(bake(account, "0000bbbb"))
-    again = deploy(account, str(changed_fleet), assembly=changed)
+    again = changed.deploy(account)
     assert again.returncode == 0, again.stdout + again.stderr
-    return Deployment(account, FleetSettings.from_yaml(changed_fleet))
+    return Deployment(account, FleetSettings.from_yaml(changed.file))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def gone_at_the_end(deployed: Deployment, changed_fleet: Path) -> Iterator[None]:
+def gone_at_the_end(deployed: Deployment, changed: Fleet) -> Iterator[None]:
     """After every other test the fleet is destroyed by its command, and nothing is left but what that names."""
     yield
-    command = (sys.executable, "-m", "infra.operations.teardown", str(changed_fleet))
+    command = (sys.executable, "-m", "infra.operations.teardown", str(changed.file))
     refused = run_line(deployed.server, *command, "--name", "prime-day")
     assert (refused.returncode, "nothing was deleted" in refused.stderr) == (2, True)
     assert deployed.groups() != {}
@@ -188,7 +186,7 @@ def running(deployed: Deployment) -> set[str]:
 
 @pytest.fixture(scope="module")
 def stopped(
-    deployed: Deployment, running: set[str], releases: list[str], changed_fleet: Path, changed: Path
+    deployed: Deployment, running: set[str], releases: list[str], changed: Fleet
 ) -> subprocess.CompletedProcess[str]:
     """A deploy of a third release during which the cell's alarm is on, and which goes back by itself.
 
@@ -198,53 +196,45 @@ def stopped(
     releases.append(bake(deployed.server, "0000cccc"))
     watching, alarm = deployed.client("cloudwatch"), alarm_name("dev", "cell-1", "deploy-health")
     watching.set_alarm_state(AlarmName=alarm, StateValue="ALARM", StateReason="a test", StateReasonData="{}")
-    done = deploy(deployed.server, str(changed_fleet), assembly=changed)
+    done = changed.deploy(deployed.server)
     watching.set_alarm_state(AlarmName=alarm, StateValue="OK", StateReason="a test", StateReasonData="{}")
     return done
-
-
-@pytest.fixture(scope="module")
-def rolled_back(
-    deployed: Deployment, changed_fleet: Path, stopped: subprocess.CompletedProcess[str]
-) -> subprocess.CompletedProcess[str]:
-    """The rollback after it."""
-    assert stopped.returncode != 0
-    return run_line(deployed.server, sys.executable, "-m", "infra.operations.rollback", str(changed_fleet))
 
 
 def test_hosts_run_the_release_of_the_last_deploy(running: set[str], releases: list[str]) -> None:
     assert running == {releases[1]}
 
 
-def test_a_hurt_cell_stops_the_deploy(stopped: subprocess.CompletedProcess[str]) -> None:
+def test_a_hurt_cell_stops_the_deploy_and_a_rollback_brings_the_release_before(
+    deployed: Deployment, releases: list[str], changed: Fleet, stopped: subprocess.CompletedProcess[str]
+) -> None:
     assert stopped.returncode == 1, stopped.stdout + stopped.stderr
     alarm = alarm_name("dev", "cell-1", "deploy-health")
     assert alarm in stopped.stderr
     assert "fired, so no further cell is deployed" in stopped.stderr
     assert "Stopped at cell-1" in stopped.stderr
-
-
-def test_a_rollback_brings_the_release_before(
-    deployed: Deployment,
-    releases: list[str],
-    changed_fleet: Path,
-    changed: Path,
-    rolled_back: subprocess.CompletedProcess[str],
-) -> None:
-    assert rolled_back.returncode == 0, rolled_back.stdout + rolled_back.stderr
+    done = run_line(deployed.server, sys.executable, "-m", "infra.operations.rollback", str(changed.file))
+    assert done.returncode == 0, done.stdout + done.stderr
     assert images(deployed) == {releases[0]}
-    refused = deploy(deployed.server, str(changed_fleet), assembly=changed)
+    refused = changed.deploy(deployed.server)
     assert refused.returncode == 3
     assert "bake another image" in refused.stderr
 
 
-def test_groups_follow_the_changed_law(deployed: Deployment) -> None:
+def test_groups_follow_the_changed_law_with_warm_instances_that_wait_to_be_proven_ready(deployed: Deployment) -> None:
     groups = deployed.groups()
     assert set(groups) == set(deployed.laws())
     for name, law in deployed.laws().items():
         assert (groups[name]["MinSize"], groups[name]["MaxSize"]) == (law.minimum, law.maximum)
         assert len(groups[name]["TargetGroupARNs"]) == 1
         assert len(set(groups[name]["AvailabilityZones"])) == 3
+        described = deployed.client("autoscaling").describe_lifecycle_hooks(AutoScalingGroupName=name)["LifecycleHooks"]
+        hooks = {hook["LifecycleHookName"]: hook for hook in described}
+        assert hooks["prove-ready"]["DefaultResult"] == "ABANDON"
+        assert hooks["drain"]["LifecycleTransition"] == "autoscaling:EC2_INSTANCE_TERMINATING"
+        pool = deployed.client("autoscaling").describe_warm_pool(AutoScalingGroupName=name)["WarmPoolConfiguration"]
+        assert (pool["MinSize"], pool["PoolState"]) == (0, "Stopped")
+        assert pool["MaxGroupPreparedCapacity"] == law.warm_pool.prepared
 
 
 def test_policies_are_the_law_s(deployed: Deployment) -> None:
@@ -319,24 +309,9 @@ def test_an_event_s_capacity_is_scheduled(deployed: Deployment) -> None:
     assert len(scheduled) == 2
 
 
-def test_instances_are_warm_and_wait_to_be_proven_ready(deployed: Deployment) -> None:
-    scaling = deployed.client("autoscaling")
-    for name, law in deployed.laws().items():
-        described = scaling.describe_lifecycle_hooks(AutoScalingGroupName=name)["LifecycleHooks"]
-        hooks = {hook["LifecycleHookName"]: hook for hook in described}
-        assert hooks["prove-ready"]["DefaultResult"] == "ABANDON"
-        assert hooks["drain"]["LifecycleTransition"] == "autoscaling:EC2_INSTANCE_TERMINATING"
-        pool = scaling.describe_warm_pool(AutoScalingGroupName=name)["WarmPoolConfiguration"]
-        assert (pool["MinSize"], pool["PoolState"]) == (0, "Stopped")
-        assert pool["MaxGroupPreparedCapacity"] == law.warm_pool.prepared
-
-
-def _targets_of(balancing: Any, balancer: dict[str, Any]) -> list[dict[str, Any]]:
+def _targets_of(balancing: Any, balancer: dict[str, Any]) -> Any:
     """The balancer's target groups: moto keeps those of the creation that failed."""
-    found: list[dict[str, Any]] = balancing.describe_target_groups(LoadBalancerArn=balancer["LoadBalancerArn"])[
-        "TargetGroups"
-    ]
-    return found
+    return balancing.describe_target_groups(LoadBalancerArn=balancer["LoadBalancerArn"])["TargetGroups"]
 
 
 def test_the_load_balancer_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
@@ -368,17 +343,16 @@ def test_callers_have_names_over_the_cells(deployed: Deployment) -> None:
     assert all(record["AliasTarget"]["EvaluateTargetHealth"] for record in weighted.values())
 
 
-def test_callers_of_this_account_reach_the_cell_by_privatelink(deployed: Deployment) -> None:
+def test_callers_of_this_account_reach_the_cell_by_privatelink_and_it_passes_its_health_checks(
+    deployed: Deployment,
+) -> None:
     network = deployed.client("ec2")
     service, _ = network.describe_vpc_endpoint_service_configurations()["ServiceConfigurations"]  # one a cell
     found = deployed.client("elbv2").describe_load_balancers(LoadBalancerArns=service["NetworkLoadBalancerArns"])
     may = network.describe_vpc_endpoint_service_permissions(ServiceId=service["ServiceId"])["AllowedPrincipals"]
     assert [each["Type"] for each in found["LoadBalancers"]] == ["network"]
     assert [each["Principal"] for each in may] == [f"arn:aws:iam::{ACCOUNT}:root"]
-
-
-def test_the_cell_behind_privatelink_passes_its_health_checks(deployed: Deployment) -> None:
-    """Without a healthy target a network load balancer fails open: it would never take a cell out."""
+    # Without a healthy target a network load balancer fails open: it would never take a cell out.
     balancing = deployed.client("elbv2")
     fronts = [each for each in balancing.describe_load_balancers()["LoadBalancers"] if each["Type"] == "network"]
     assert len(fronts) == deployed.settings.cells
@@ -424,26 +398,15 @@ class Pager:
 
 
 @pytest.fixture
-def pager(deployed: Deployment) -> Iterator[Pager]:
+def pager(deployed: Deployment) -> Pager:
     made = Pager(deployed)
     for key in ("deploying", "saturation"):
         made.set(key, "OK")
     made.heard()
-    yield made
-    for key in ("deploying", "saturation"):
-        made.set(key, "OK")
+    return made
 
 
 PAGE = alarm_name("dev", "cell-1", "page")
-
-
-def test_a_child_alarm_pages_and_its_end_is_told(pager: Pager) -> None:
-    pager.set("saturation", "ALARM")
-    ((name, state, description),) = pager.heard()
-    assert (name, state) == (PAGE, "ALARM")
-    assert "runbook-page" in description
-    pager.set("saturation", "OK")
-    assert [said[:2] for said in pager.heard()] == [(PAGE, "OK")]
 
 
 def test_a_page_that_is_set_by_hand_stays_until_a_child_changes(pager: Pager) -> None:
@@ -453,21 +416,19 @@ def test_a_page_that_is_set_by_hand_stays_until_a_child_changes(pager: Pager) ->
     assert [said[:2] for said in pager.heard()] == [(PAGE, "OK")]
 
 
-def test_every_alarm_that_pages_reaches_the_pager(pager: Pager, deployed: Deployment) -> None:
+def test_every_alarm_that_pages_reaches_the_pager_and_no_ticket_does(pager: Pager, deployed: Deployment) -> None:
     paging = [alarm for alarm in cell_alarms(deployed.settings) if alarm.severity is Severity.PAGE]
     metric = [alarm.key for alarm in paging if isinstance(alarm, MetricAlarm)]
     assert "saturation" in metric
     for key in metric:
         pager.set(key, "ALARM")
-        assert [said[:2] for said in pager.heard()] == [(PAGE, "ALARM")], key
+        ((name, state, description),) = pager.heard()
+        assert (name, state, "runbook-page" in description) == (PAGE, "ALARM", True), key
         pager.set(key, "OK")
-        pager.heard()
-
-
-def test_a_ticket_wakes_nobody(pager: Pager, deployed: Deployment) -> None:
+        assert [said[:2] for said in pager.heard()] == [(PAGE, "OK")], key
     tickets = [alarm for alarm in cell_alarms(deployed.settings) if alarm.severity is Severity.TICKET]
     for alarm in tickets:
         if isinstance(alarm, MetricAlarm):
             pager.set(alarm.key, "ALARM")
             pager.set(alarm.key, "OK")
-    assert pager.heard() == []
+    assert pager.heard() == [], "a ticket wakes nobody"
