@@ -43,42 +43,23 @@ def by_key(settings: FleetSettings) -> dict[str, Alarm]:
     return {alarm.key: alarm for alarm in cell_alarms(settings)}
 
 
-def test_burn_rates_are_those_that_spend_the_stated_share_of_28_days() -> None:
+def metric_alarm(key: str, **slo: Any) -> MetricAlarm:
+    alarm = by_key(fleet(**slo))[key]
+    assert isinstance(alarm, MetricAlarm)
+    return alarm
+
+
+def test_lines_follow_the_slo_and_burn_rates_spend_the_stated_share_of_28_days() -> None:
     assert pytest.approx(13.44) == FAST.rate  # 2% of 672 hours in one
     assert pytest.approx(5.6) == SLOW.rate  # 5% of 672 hours in six
     assert FAST.bad_percent(TIMELY.budget(fleet(goal=0.999))) == pytest.approx(1.344)
     assert FAST.bad_percent(TIMELY.budget(fleet(goal=0.99))) == pytest.approx(13.44)
     assert FAST.bad_percent(BY_MODEL.budget(fleet(model_goal=0.99))) == pytest.approx(13.44)
-
-
-def test_a_lax_goal_still_has_a_line_that_an_outage_reaches() -> None:
-    assert FAST.bad_percent(TIMELY.budget(fleet(goal=0.6))) == 50.0
-
-
-def test_a_burn_alarm_needs_its_long_and_its_short_window() -> None:
+    assert FAST.bad_percent(TIMELY.budget(fleet(goal=0.6))) == 50.0, "a lax goal has a line that an outage reaches"
+    assert [metric_alarm("p99", p99_ms=milliseconds).line for milliseconds in (300, 900)] == [0.3, 0.9]
     fast = by_key(fleet())["fast-burn"]
-
     assert isinstance(fast, CompositeAlarm)
     assert fast.rule(lambda key: key) == 'ALARM("fast-burn-long") AND ALARM("fast-burn-short")'
-
-
-def test_lines_follow_the_slo() -> None:
-    strict, lax = by_key(fleet(p99_ms=300)), by_key(fleet(p99_ms=900))
-
-    assert isinstance(strict["p99"], MetricAlarm)
-    assert strict["p99"].line == 0.3
-    assert isinstance(lax["p99"], MetricAlarm)
-    assert lax["p99"].line == 0.9
-
-
-def test_plans_without_the_model_have_a_budget_of_their_own() -> None:
-    """Degraded plans count as good answers: in time, and poor."""
-    alarms = by_key(fleet())
-    readings = {"good": 60.0, "late": 40.0, "degraded": 46.0, "shed": 0.0}
-    assert value_of(alarms["model-fast-burn-long"], **readings) == 46
-    assert value_of(alarms["fast-burn-long"], **{name: readings[name] for name in ("good", "late")}) == 40
-    fast, slow = alarms["model-fast-burn"], alarms["model-slow-burn"]
-    assert (fast.severity, slow.severity) == (Severity.PAGE, Severity.TICKET)
 
 
 def test_a_fleet_without_neuron_has_no_alarm_of_it() -> None:
@@ -90,9 +71,7 @@ def test_a_fleet_without_neuron_has_no_alarm_of_it() -> None:
 
 
 def test_losing_one_zone_pages_nobody_and_losing_more_does() -> None:
-    alarm = by_key(fleet())["unhealthy-hosts"]
-
-    assert isinstance(alarm, MetricAlarm)
+    alarm = metric_alarm("unhealthy-hosts")
     assert 100 / 3 < alarm.line < 200 / 3
     assert alarm.missing == "breaching"
 
@@ -107,6 +86,8 @@ def test_only_the_page_alarm_holds_its_actions_back_and_never_while_shoppers_are
     assert set(page.any_of) == {key for key, a in alarms.items() if a.severity is Severity.PAGE and key != "page"}
     assert quiet.all_of == ("deploying",)
     assert {"fast-burn", "model-fast-burn", "mostly-degraded"} <= set(quiet.none_of)
+    severities = [alarms[key].severity for key in ("model-fast-burn", "model-slow-burn")]
+    assert severities == [Severity.PAGE, Severity.TICKET]
 
 
 def test_every_expression_is_within_cloudwatchs_limits_and_names_only_its_readings() -> None:
@@ -132,8 +113,7 @@ def value_of(alarm: Alarm, **readings: float) -> float:
 
 @pytest.mark.parametrize("key", ["shoppers-click-less", "shoppers-buy-less"])
 def test_a_cell_whose_shoppers_are_lost_is_told_from_chance(key: str) -> None:
-    alarm = by_key(fleet())[key]
-    assert isinstance(alarm, MetricAlarm)
+    alarm = metric_alarm(key)
 
     def value(n: float, k: float, others: float, chosen: float) -> float:
         return value_of(alarm, n=n, k=k, n_all=n + others, k_all=k + chosen)
@@ -149,42 +129,41 @@ def test_a_cell_whose_shoppers_are_lost_is_told_from_chance(key: str) -> None:
     assert value(200_000, 0, 0, 0) == value(500, 0, others, 45_000) == value(n, 0, 0, 0) == value_of(alarm) == 0
 
 
-def test_expressions_compute_what_the_alarms_mean() -> None:
-    alarms = by_key(fleet())
-
-    assert value_of(alarms["fast-burn-long"], good=990, late=5, refused=5) == pytest.approx(1.0)
-    assert value_of(alarms["fast-burn-long"], good=0, late=3) == 0  # three requests are no share
-    assert value_of(alarms["fast-burn-long"]) == 0  # nor is a quiet night a division by zero
-    assert value_of(alarms["unhealthy-hosts"], healthy=6, unhealthy=3) == pytest.approx(33.33, abs=0.01)
-    assert value_of(alarms["unhealthy-hosts"]) == 100
-    assert value_of(alarms["launch-failures"], wanted=9, running=7) == 2
-    assert value_of(alarms["degraded-share"], degraded=6, requests=100) == 6
-    assert value_of(alarms["neuron-runtime"], timed_out=5, completed=995) == pytest.approx(0.5)
-    assert value_of(alarms["neuron-runtime"], timed_out=1) == 0
-    assert value_of(alarms["deploy-health"], good=100) == 0
-    assert value_of(alarms["deploy-health"], restarts=3) == 1
-    assert value_of(alarms["deploy-health"], good=50, late=50) == 1
-    assert value_of(alarms["deploy-health"], good=100, degraded=60) == 1
-    assert value_of(alarms["telemetry-silent"], passed=100) == 1
-    assert value_of(alarms["telemetry-silent"], passed=100, good=1) == 0
+@pytest.mark.parametrize(
+    ("key", "readings", "value"),
+    [
+        ("fast-burn-long", {"good": 990, "late": 5, "refused": 5}, 1.0),
+        ("fast-burn-long", {"good": 0, "late": 3}, 0),  # three requests are no share
+        ("fast-burn-long", {}, 0),  # nor is a quiet night a division by zero
+        ("fast-burn-long", {"good": 60, "late": 40}, 40),
+        # Degraded plans count as good answers: in time, and poor. They have a budget of their own.
+        ("model-fast-burn-long", {"good": 60, "late": 40, "degraded": 46, "shed": 0}, 46),
+        ("unhealthy-hosts", {"healthy": 6, "unhealthy": 3}, 100 / 3),
+        ("unhealthy-hosts", {}, 100),
+        ("launch-failures", {"wanted": 9, "running": 7}, 2),
+        ("degraded-share", {"degraded": 6, "requests": 100}, 6),
+        ("neuron-runtime", {"timed_out": 5, "completed": 995}, 0.5),
+        ("neuron-runtime", {"timed_out": 1}, 0),
+        ("deploy-health", {"good": 100}, 0),
+        ("deploy-health", {"restarts": 3}, 1),
+        ("deploy-health", {"good": 50, "late": 50}, 1),
+        ("deploy-health", {"good": 100, "degraded": 60}, 1),
+        ("telemetry-silent", {"passed": 100}, 1),
+        ("telemetry-silent", {"passed": 100, "good": 1}, 0),
+    ],
+)
+def test_expressions_compute_what_the_alarms_mean(key: str, readings: dict[str, float], value: float) -> None:
+    assert value_of(by_key(fleet())[key], **readings) == pytest.approx(value)
 
 
 def test_rules_by_choice_that_differ_more_than_expected_are_a_ticket_and_few_checks_say_nothing() -> None:
-    alarm = by_key(fleet())["rules-differ"]
-    assert isinstance(alarm, MetricAlarm)
+    alarm = metric_alarm("rules-differ")
     assert alarm.severity is Severity.TICKET
     assert value_of(alarm, checks=400, differing=48, expected=40) < alarm.line
     assert value_of(alarm, checks=400, differing=90, expected=40) > alarm.line
     assert value_of(alarm, checks=400, differing=0, expected=40) < alarm.line
     assert value_of(alarm, checks=99, differing=99, expected=10) == 0
     assert value_of(alarm) == 0
-
-
-def test_a_reading_of_what_nobody_publishes_is_refused() -> None:
-    with pytest.raises(MetricNameError, match="no metric 'Sloth'"):
-        Reading("Sloth")
-    with pytest.raises(ValueError, match="event_type=bit_rot is not among"):
-        Reading("hardware_ecc_events_total", ("Fleet", "Cell", "event_type"), (("event_type", "bit_rot"),))
 
 
 @pytest.mark.parametrize(
@@ -201,24 +180,20 @@ UNITS = {"Count", "Percent", "Milliseconds", "Seconds", "Bytes", "None"}
 STATISTIC = re.compile(r"Sum|Average|Minimum|Maximum|p\d{1,2}(\.\d+)?")
 
 
-def test_units_and_statistics_are_cloudwatchs() -> None:
+def test_units_and_statistics_are_cloudwatchs_and_dimensions_are_few() -> None:
     for name, metric in metrics().metrics.items():
         assert metric.unit in UNITS, name
         assert STATISTIC.fullmatch(metric.statistic), name
         assert metric.resolution_seconds in (1, 60), name
         assert metric.description.endswith("."), name
-    used = {name for metric in metrics().metrics.values() for chosen in metric.dimensions for name in chosen}
-    assert used == set(metrics().dimensions)
-
-
-def test_our_own_metrics_are_told_apart_by_fleet_and_cell_and_never_by_replica() -> None:
-    """A dimension whose values are many is a bill, and a metric that no alarm can name."""
-    for name, metric in metrics().metrics.items():
+        # A dimension whose values are many is a bill, and a metric that no alarm can name.
         if metric.source in ("service", "deploy", "neuron"):
             counted_where_planned = {("Fleet",), ("Fleet", "PlannedIn")}  # wherever a shop reports it
             ours = set(metric.dimensions) - (counted_where_planned if name.startswith("Answers") else set())
             assert all(chosen[:2] == ("Fleet", "Cell") for chosen in ours), name
             assert all(len(chosen) <= 3 for chosen in metric.dimensions), name
+    used = {name for metric in metrics().metrics.values() for chosen in metric.dimensions for name in chosen}
+    assert used == set(metrics().dimensions)
 
 
 @pytest.mark.parametrize(
@@ -231,6 +206,8 @@ def test_our_own_metrics_are_told_apart_by_fleet_and_cell_and_never_by_replica()
 def test_a_wrong_name_says_what_is_known(name: str, dimensions: tuple[str, ...] | None, complaint: str) -> None:
     with pytest.raises(MetricNameError, match=complaint):
         metrics().metric(name, dimensions)
+    with pytest.raises(ValueError, match="event_type=bit_rot is not among"):
+        Reading("hardware_ecc_events_total", ("Fleet", "Cell", "event_type"), (("event_type", "bit_rot"),))
 
 
 @pytest.mark.parametrize(
@@ -251,12 +228,6 @@ RUNBOOK = "# x\n\n## Symptom\n\n## First look\n\n## Mitigation\n\n## Follow-up\n
 
 def test_what_the_project_ships_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     assert alarm_table.main(["--check"]) == 0, capsys.readouterr().err
-
-
-def test_the_table_shows_everything_that_tells_somebody() -> None:
-    rows = alarm_table.table(ALARMS).splitlines()[2:]
-    assert len(rows) == sum(alarm.severity is not Severity.PART for alarm in ALARMS)
-    assert all("](runbooks/" in row for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -297,8 +268,11 @@ def named(alarm: Alarm) -> str:
     return "Peakplan" + "".join(word.capitalize() for word in alarm.key.split("-"))
 
 
-def test_every_alarm_that_tells_somebody_has_a_rule_with_its_severity_and_runbook() -> None:
+def test_every_alarm_that_tells_somebody_has_a_row_and_a_rule_with_its_severity_and_runbook() -> None:
     rules = {rule["alert"]: rule for rule in RULES["groups"][1]["rules"]}
+    rows = alarm_table.table(ALARMS).splitlines()[2:]
+    assert len(rows) == sum(alarm.severity is not Severity.PART for alarm in ALARMS)
+    assert all("](runbooks/" in row for row in rows)
     told = [alarm for alarm in ALARMS if alarm.severity is not Severity.PART and alarm.key != "page"]
     assert set(rules) == {named(alarm) for alarm in told}
     for alarm in told:

@@ -97,7 +97,7 @@ def refusal(tmp_path: Path, changes: dict[str, Any]) -> str:
     ],
 )
 def test_what_just_fits_is_accepted(changes: dict[str, Any]) -> None:
-    assert FleetSettings.model_validate(dev_with({"model.tree": TREE} | changes))
+    assert dev_fleet({"model.tree": TREE} | changes)
 
 
 def test_a_misspelt_key_is_one_finding_with_the_key_that_was_meant(tmp_path: Path) -> None:
@@ -260,8 +260,7 @@ def test_a_broken_rule_names_field_and_remedy(tmp_path: Path, changes: dict[str,
 
 @pytest.mark.parametrize("length", [{}, {"model.speculation_length": 5}], ids=["left out", "given"])
 def test_a_chain_of_four_heads_fits_nxdi(length: dict[str, int]) -> None:
-    settings = FleetSettings.model_validate(dev_with({"model.tree": CHAIN} | length))
-    assert settings.model.speculation_length == len(CHAIN) + 1
+    assert dev_fleet({"model.tree": CHAIN} | length).model.speculation_length == len(CHAIN) + 1
 
 
 def test_rules_over_several_fields_name_their_source(tmp_path: Path) -> None:
@@ -273,25 +272,25 @@ def test_rules_over_several_fields_name_their_source(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a: [", "not YAML"), ("- a", "expected keys"), ("", "expected keys")],
-    ids=["yaml", "list", "no"],
+    [
+        ("a: [", "not YAML"),
+        ("- a", "expected keys"),
+        ("", "expected keys"),
+        (None, "dev, dev-cpu, mistral-7b, prime-day"),  # the fleets that ship
+    ],
 )
-def test_what_is_no_fleet_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_what_is_no_fleet_file_is_refused(tmp_path: Path, text: str | None, words: str) -> None:
     file = tmp_path / "fleet.yaml"
-    file.write_text(text, encoding="utf-8")
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
     with pytest.raises(FleetFileError, match=words):
         FleetSettings.from_yaml(file)
-
-
-def test_a_missing_file_says_which_fleets_ship(tmp_path: Path) -> None:
-    with pytest.raises(FleetFileError, match="dev, dev-cpu, mistral-7b, prime-day"):
-        FleetSettings.from_yaml(tmp_path / "none.yaml")
 
 
 def test_a_cell_may_run_on_processors_alone() -> None:
     time = {"mean_ms": 50, "p99_ms": 150, "source": "measured: a test's own figure"}
     group = {"instance_type": "c7a.4xlarge", "engine": "torch", "minimum": 3, "maximum": 6, "service_time": time}
-    settings = FleetSettings.model_validate(dev_with({"groups": [group]}))
+    settings = dev_fleet({"groups": [group]})
     (cpu,) = settings.groups
     assert cpu.chip == "cpu"
     assert sizing.replicas_per_instance(cpu, 2) == 16
@@ -299,15 +298,14 @@ def test_a_cell_may_run_on_processors_alone() -> None:
 
 
 def test_one_address_is_told_of_everything_and_two_of_what_each_is_for() -> None:
-    one = FleetSettings.model_validate(dev_with({"on_call": "a@example.com"})).on_call
-    two = FleetSettings.model_validate(dev_with({"on_call": {"page": "a@example.com", "ticket": "b@example.com"}}))
-    assert (one.page, one.ticket) == ("a@example.com", "a@example.com")
-    assert (two.on_call.page, two.on_call.ticket) == ("a@example.com", "b@example.com")
+    one = dev_fleet({"on_call": "a@example.com"}).on_call
+    two = dev_fleet({"on_call": {"page": "a@example.com", "ticket": "b@example.com"}}).on_call
+    assert (one.page, one.ticket, two.page, two.ticket) == (*["a@example.com"] * 3, "b@example.com")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("3m", 180), ("1h", 3600), (45, 45)])
 def test_durations_are_written_as_people_write_them(text: str | int, seconds: int) -> None:
-    assert FleetSettings.model_validate(dev_with({"surge.recover": "1h", "surge.within": text})).surge.within == seconds
+    assert dev_fleet({"surge.recover": "1h", "surge.within": text}).surge.within == seconds
 
 
 def test_the_committed_json_schema_is_current() -> None:
@@ -327,15 +325,13 @@ def test_the_model_folder_says_what_the_fleet_file_leaves_out() -> None:
 
 def test_a_folder_of_another_base_says_its_own_shape(tmp_path: Path) -> None:
     card = {"id": "mine", "base": "base", "bos_token_id": 1, "eos_token_id": 2, "max_tokens": 64}
+    shape, intents = {"vocab_size": 32000, "num_attention_heads": 8}, {"intents": {"find": {}, "other": {}}}
     (tmp_path / "base").mkdir()
-    (tmp_path / "model.json").write_text(json.dumps(card), encoding="utf-8")
-    (tmp_path / "base/config.json").write_text(
-        json.dumps({"vocab_size": 32000, "num_attention_heads": 8}), encoding="utf-8"
-    )
-    (tmp_path / "vocabulary.json").write_text(json.dumps({"intents": {"find": {}, "other": {}}}), encoding="utf-8")
+    for name, said in (("model", card), ("base/config", shape), ("vocabulary", intents)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(said), encoding="utf-8")
     expected = {"id": "mine", "vocabulary": 32000, "intents": 2, "heads": 0, "tree": [], "max_plan_tokens": 64}
-    shape = {"attention_heads": 8, "key_value_heads": 8}
-    assert read_model_folder(tmp_path) == expected | shape | {"work_by_choice": 1.0}
+    expected |= {"attention_heads": 8, "key_value_heads": 8, "work_by_choice": 1.0}
+    assert read_model_folder(tmp_path) == expected
     (tmp_path / "reader.json").write_text(json.dumps({"bound": {"worth": 0.1, "work": 0.7}}), encoding="utf-8")
     assert read_model_folder(tmp_path)["work_by_choice"] == 0.7
 
@@ -442,22 +438,14 @@ def test_each_group_boots_the_image_of_its_architecture() -> None:
     assert (main.stack_parameter, beside.stack_parameter) == ("MachineImageId", "Arm64MachineImageId")
     assert beside.parameter == f"{main.parameter}-arm64"
     assert (main.baked_on.instance_type, beside.baked_on.instance_type) == ("inf2.xlarge", "c8g.4xlarge")
-    assert "neuron" in main.container
-    assert "neuron" not in beside.container
-
-
-@pytest.mark.parametrize(("changes", "architecture"), [({}, "x86_64"), (ALONE, "arm64")], ids=["chips", "Graviton"])
-def test_a_fleet_of_one_architecture_has_one_image(changes: dict[str, object], architecture: str) -> None:
-    (image,) = images(dev_fleet(changes))
-    assert (image.architecture, image.stack_parameter) == (architecture, "MachineImageId")
-
-
-def test_nothing_is_compiled_for_processors_and_torch_runs_there() -> None:
-    fleet = dev_fleet(GRAVITON)
-    chips, processors = (component_parameters(fleet, image) for image in images(fleet))
-    assert (chips["CHIPS"], processors["CHIPS"]) == ("inf2 trn1", "cpu")
+    assert ("neuron" in main.container, "neuron" in beside.container) == (True, False)
+    chips, processors = (component_parameters(fleet, image) for image in (main, beside))
+    assert (chips["CHIPS"], processors["CHIPS"]) == ("inf2 trn1", "cpu"), "nothing is compiled for processors"
     assert "PEAKPLAN_ENGINE=triton" in chips["SETTINGS"]
     assert "PEAKPLAN_ENGINE=torch" in processors["SETTINGS"]
+    for changes, architecture in (({}, "x86_64"), (ALONE, "arm64")):
+        (image,) = images(dev_fleet(changes))
+        assert (image.architecture, image.stack_parameter) == (architecture, "MachineImageId")
 
 
 GREEDY = {"model.strategy": "autoregressive", "model.heads": 0, "model.tree": [], "model.speculation_length": 0}
@@ -465,13 +453,13 @@ TWO_CORES = {"model.tensor_parallel": 2, "model.key_value_heads": 4, "model.atte
 DRAFT = {"folder": "/opt/peakplan/draft", "method": "eagle", "tokens": 5}
 
 
-def fleet_with(changes: dict[str, Any]) -> FleetSettings:
-    return FleetSettings.model_validate(dev_with({"model.tree": TREE} | changes))
+def with_tree(changes: dict[str, Any]) -> FleetSettings:
+    return dev_fleet({"model.tree": TREE} | changes)
 
 
 def options(arguments: list[str]) -> dict[str, str]:
     """`vllm serve`'s options that take a value."""
-    return {name: value for name, value in zip(arguments[4::2], arguments[5::2], strict=True)}
+    return dict(zip(arguments[4::2], arguments[5::2], strict=True))
 
 
 @pytest.mark.parametrize("name", ["dev", "prime-day"])
@@ -490,61 +478,49 @@ def test_every_core_of_every_group_is_served_once(name: str) -> None:
             assert "--speculative-config" not in server.arguments
 
 
-def test_a_large_instance_has_a_server_a_replica() -> None:
-    changes = {"groups": [{"instance_type": "inf2.24xlarge", "minimum": 3, "maximum": 6}]} | TWO_CORES
-    fleet = fleet_with(changes)
-    environment = gateway(fleet, fleet.groups[0])
-
-    visible = [server.environment["NEURON_RT_VISIBLE_CORES"] for server in servers(fleet, fleet.groups[0])]
-
+def test_vllm_has_a_server_a_replica_which_the_gateway_is_told_of() -> None:
+    large = with_tree({"groups": [{"instance_type": "inf2.24xlarge", "minimum": 3, "maximum": 6}]} | TWO_CORES)
+    environment = gateway(large, large.groups[0])
+    visible = [server.environment["NEURON_RT_VISIBLE_CORES"] for server in servers(large, large.groups[0])]
     assert visible == ["0-1", "2-3", "4-5", "6-7", "8-9", "10-11"]
     assert environment["PEAKPLAN_OPENAI_URL"].count("http://") == 6 == int(environment["PEAKPLAN_REPLICAS"])
-
-
-def test_a_draft_becomes_eagle_speculation_and_is_reported() -> None:
-    fleet = fleet_with({"model.draft": DRAFT})
-    server, _ = servers(fleet, fleet.groups[0])
-
+    drafted = with_tree({"model.draft": DRAFT})
+    server, _ = servers(drafted, drafted.groups[0])
     assert json.loads(options(server.arguments)["--speculative-config"]) == {
-        "model": "/opt/peakplan/draft",
-        "method": "eagle",
-        "num_speculative_tokens": 5,
-        "max_model_len": fleet.model.sequence_length,
-    }
-    assert gateway(fleet, fleet.groups[0])["PEAKPLAN_STRATEGY"] == "draft"
+        "model": "/opt/peakplan/draft", "method": "eagle", "num_speculative_tokens": 5,
+        "max_model_len": drafted.model.sequence_length,
+    }  # fmt: skip
+    assert gateway(drafted, drafted.groups[0])["PEAKPLAN_STRATEGY"] == "draft"
+    batched = with_tree(GREEDY | {"model.batch_size": 4})
+    server, _ = servers(batched, batched.groups[0])
+    assert options(server.arguments)["--max-num-seqs"] == options(server.arguments)["--num-gpu-blocks-override"] == "4"
+    assert gateway(batched, batched.groups[0])["PEAKPLAN_REPLICAS"] == "8"
 
 
-def test_a_batch_takes_as_many_blocks_and_connections() -> None:
-    fleet = fleet_with(GREEDY | {"model.batch_size": 4})
-    server, _ = servers(fleet, fleet.groups[0])
-    assert options(server.arguments)["--max-num-seqs"] == "4"
-    assert options(server.arguments)["--num-gpu-blocks-override"] == "4"
-    assert gateway(fleet, fleet.groups[0])["PEAKPLAN_REPLICAS"] == "8"
+SHORT = GREEDY | {"model.sequence_length": 481, "model.max_prompt_tokens": 384, "model.max_plan_tokens": 96}
+OLD = {"model.sdk": "2.27", "model.image": "neuron:2.9.0-neuronx-py312-sdk2.27.0-ubuntu24.04"}
 
 
-def test_a_sequence_too_short_for_what_is_drafted_is_refused() -> None:
-    changes = GREEDY | {"model.sequence_length": 481, "model.max_prompt_tokens": 384, "model.max_plan_tokens": 96}
-    fleet_with(changes)  # without a draft it is enough
-    with pytest.raises(FleetFileError, match="486 are needed"):
-        script(fleet_with(changes | {"model.draft": DRAFT}))
-
-
-def test_another_sdk_is_refused_by_name() -> None:
-    changes = {"model.sdk": "2.27", "model.image": "neuron:2.9.0-neuronx-py312-sdk2.27.0-ubuntu24.04"}
-    with pytest.raises(FleetFileError, match=r"no vLLM is known for 2\.27"):
-        script(fleet_with(changes))
+@pytest.mark.parametrize(
+    ("changes", "why"), [(SHORT | {"model.draft": DRAFT}, "486 are needed"), (OLD, r"no vLLM is known for 2\.27")]
+)
+def test_what_vllm_could_not_run_is_refused(changes: dict[str, Any], why: str) -> None:
+    with_tree(SHORT)  # without a draft it is enough
+    with pytest.raises(FleetFileError, match=why):
+        script(with_tree(changes))
 
 
 def test_the_command_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump(dev_with({"model.tree": TREE})), encoding="utf-8")
-
     assert main(["vllm", str(file)]) == 0
-
     printed = capsys.readouterr().out
-    assert "vllm-neuronx:0.13.0-neuronx-py312-sdk2.28.0" in printed
-    assert "export PEAKPLAN_ENGINE=openai" in printed
-    assert "Not run on hardware" in printed
+    for words in (
+        "vllm-neuronx:0.13.0-neuronx-py312-sdk2.28.0",
+        "export PEAKPLAN_ENGINE=openai",
+        "Not run on hardware",
+    ):
+        assert words in printed
 
 
 def test_nxdi_s_fixed_numbers_are_the_same() -> None:
