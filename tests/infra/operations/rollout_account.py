@@ -180,14 +180,18 @@ class Account:
 
     def image(self) -> str:
         """A machine image that the pipeline made for this fleet."""
-        tags = release_tags(self.settings, {"service": "a" * 64, "model": "b" * 64, "host": "c" * 64}, "0123abcd")
-        ec2 = self.client("ec2")
-        made: str = ec2.register_image(Name=f"image-{next(_fleets)}", RootDeviceName="/dev/sda1")["ImageId"]
-        ec2.create_tags(Resources=[made], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-        return made
+        return image_of(self.settings, self.client("ec2"))
 
     def roll_back(self, release: str | None = None) -> dict[str, str]:
         return roll_back(self.settings, release, self.client, sleep=lambda _: None)
+
+
+def image_of(settings: FleetSettings, ec2: Any) -> str:
+    """Register an image as a fleet's pipeline does, and return its id."""
+    tags = release_tags(settings, {"service": "a" * 64, "model": "b" * 64, "host": "c" * 64}, "0123abcd")
+    made: str = ec2.register_image(Name=f"image-{next(_fleets)}", RootDeviceName="/dev/sda1")["ImageId"]
+    ec2.create_tags(Resources=[made], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    return made
 
 
 def asked(line: list[str]) -> list[str]:

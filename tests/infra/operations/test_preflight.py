@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from infra.fleet.calendar import reserved
-from infra.fleet.images import release_tags
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.operations import preflight
 from infra.operations.preflight import Verdict, holdings, inspect
 from infra.operations.quotas import needs
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer, stubbed
+from tests.infra.operations.rollout_account import image_of
 
 # Names, codes and what a new account has, as Service Quotas lists them.
 DEFAULTS = {
@@ -84,14 +84,10 @@ class Account:
     def prepare(self) -> None:
         """Everything that a deploy needs beside quotas."""
         settings, machine = self.settings, self.settings.machine_image
-        ec2 = self.server.client("ec2")
-        image: str = ec2.register_image(Name=f"{settings.name}-image", RootDeviceName="/dev/sda1")["ImageId"]
-        tags = release_tags(settings, {"service": "a" * 64, "model": "b" * 64, "host": "c" * 64}, "0123abcd")
-        ec2.create_tags(Resources=[image], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
         put = {
             "/cdk-bootstrap/hnb659fds/version": "25",
             machine.base_parameter: "ami-12c6146b",
-            machine.parameter: image,
+            machine.parameter: image_of(settings, self.server.client("ec2")),
             settings.load_balancer.certificate_parameter: "arn:certificate",
         }
         for name, value in put.items():
@@ -161,6 +157,7 @@ def ready(moto_server: MotoServer) -> Callable[..., Account]:
     return make
 
 
+ME = {"Account": "123456789012", "UserId": "u", "Arn": "arn:aws:iam::123456789012:user/operator"}
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 
 
@@ -235,22 +232,16 @@ def test_what_the_fleet_file_names_must_be_there(ready: Ready, moto_server: Moto
     assert "s3://trust-123456789012/authorities.pem" in "\n".join(account.found(Verdict.LACKS))
 
 
-def test_a_trust_bucket_of_somebody_else_is_refused(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trust_bucket_of_somebody_else_is_refused() -> None:
     """Bucket names are global: another account that owns the bucket would decide which clients are trusted."""
     authentication = {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem"}
     settings = dev_fleet({"load_balancer.authentication": authentication})
-    s3 = moto_server.client("s3")
-    asked: list[dict[str, str]] = []
-
-    def head_object(**given: str) -> dict[str, str]:
-        asked.append(given)
-        return {}  # its bucket keeps no versions
-
-    monkeypatch.setattr(s3, "head_object", head_object)
-    clients = {"s3": s3}
-    found = preflight._named_by_id(settings, lambda name: clients.get(name) or moto_server.client(name))
+    (s3, kept), (sts, who) = stubbed("s3"), stubbed("sts")
+    who.add_response("get_caller_identity", ME, {})
+    owned = {"Bucket": "trust-123456789012", "Key": "authorities.pem", "ExpectedBucketOwner": "123456789012"}
+    kept.add_response("head_object", {}, owned)  # its bucket keeps no versions
+    found = preflight._named_by_id(settings, {"s3": s3, "sts": sts, "ec2": None}.__getitem__)
     assert [str(finding) for finding in found] == ["ok    s3://trust-123456789012/authorities.pem is there"]
-    assert asked == [{"Bucket": "trust-123456789012", "Key": "authorities.pem", "ExpectedBucketOwner": "123456789012"}]
 
 
 def test_the_command_says_what_it_found(
@@ -275,13 +266,11 @@ def test_the_command_says_what_it_found(
         ],
     }
     assert preflight.main(["nowhere"]) == 2
-
-
-def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.undo()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     assert preflight.main(["dev"]) == 2
     assert "AWS cannot be reached" in capsys.readouterr().err
 
@@ -307,8 +296,7 @@ def test_a_member_account_is_told_that_it_cannot_watch_cost_by_tags(pays: str | 
         asked_of.add_response("describe_organization", {"Organization": {"MasterAccountId": pays}}, {})
     else:
         asked_of.add_client_error("describe_organization", "AWSOrganizationsNotInUseException")
-    me = {"Account": "123456789012", "UserId": "u", "Arn": "arn:aws:iam::123456789012:user/operator"}
-    asked_who.add_response("get_caller_identity", me, {})
+    asked_who.add_response("get_caller_identity", ME, {})
     asked = dev_fleet({"cost_anomalies": True})
     assert len(list(preflight._payer(asked, clients.__getitem__))) == lacking
     assert list(preflight._payer(dev_fleet(), clients.__getitem__)) == []

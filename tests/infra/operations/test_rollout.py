@@ -46,28 +46,24 @@ def stacks_of(account: Account) -> list[list[str]]:
     return [asked(line) for line in account.calls]
 
 
-def test_a_first_deploy_creates_the_canary_then_the_others_then_what_is_over_them(account: Account) -> None:
+def test_a_first_deploy_creates_the_canary_then_the_others_then_what_is_over_them_and_the_next_one_changes_them(
+    account: Account, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert account.deploy(BEFORE) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert {f"{stack} has it" for stack in (*CELLS, "edge", "observability", "spending")} <= set(said), "it waits"
     over = [[stack] for stack in OVER]
     assert stacks_of(account) == [list(UNDER), ["Cell-1"], ["Cell-2", "Cell-3"], ["Cell-4"], *over]
     assert account.calls[2][account.calls[2].index("--concurrency") + 1] == "2"
     assert account.running() == everywhere(BEFORE)
     assert account.state().release is None, "the deploy is over"
+    changes = {cell: account.changes(cell) for cell in CELLS}
+    assert account.deploy(BEFORE) == 0
+    assert {cell: account.changes(cell) for cell in CELLS} == changes, "this release and these templates are there"
     account.calls.clear()
     assert account.deploy(NEXT) == 0
     assert stacks_of(account) == [list(UNDER)], "the state machine changes what is there"
     assert account.running() == everywhere(NEXT)
-
-
-def test_a_deploy_waits_for_its_end_and_skips_what_is_there(
-    account: Account, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert account.deploy(BEFORE) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert {f"{stack} has it" for stack in (*CELLS, "edge", "observability", "spending")} <= set(said)
-    changes = {cell: account.changes(cell) for cell in CELLS}
-    assert account.deploy(BEFORE) == 0
-    assert {cell: account.changes(cell) for cell in CELLS} == changes, "this release and these templates are there"
 
 
 @pytest.mark.parametrize("acts_first", [False, True], ids=["before it acted", "after it acted"])
