@@ -5,7 +5,6 @@ import logging
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -44,7 +43,7 @@ from service.telemetry.logs import JsonFormatter
 from service.telemetry.metrics import EmfCollector, Metrics, Outcome, Reading
 from tests.infra.fleet.fleets import dev_fleet
 
-PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+PRIME_DAY, PRICES = FleetSettings.from_yaml(FLEETS / "prime-day.yaml"), Prices.from_json()
 
 
 def test_rules_by_choice_leave_a_smaller_fleet_for_the_same_plans(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,22 +52,19 @@ def test_rules_by_choice_leave_a_smaller_fleet_for_the_same_plans(capsys: pytest
     always = routed(settings, "always")
     for group in settings.groups:
         assert sizing.group_rate(always, group, 4) == pytest.approx(0.6 * sizing.group_rate(settings, group, 4))
-    for off, chosen in by_routing(settings, Prices.from_json()):
+    unrouted = {bill.load: bill.hourly for bill in bills(PRIME_DAY, PRICES)}
+    for off, chosen in by_routing(settings, PRICES):
         assert off.plans_per_minute == chosen.plans_per_minute
-        assert off.hourly == next(bill for bill in bills(PRIME_DAY, Prices.from_json()) if bill.load == off.load).hourly
-        assert chosen.hourly < off.hourly
-    event = [chosen.hourly / off.hourly for off, chosen in by_routing(settings, Prices.from_json())][1]
+        assert unrouted[off.load] == off.hourly > chosen.hourly
+    event = [chosen.hourly / off.hourly for off, chosen in by_routing(settings, PRICES)][1]
     assert event == pytest.approx(0.6, abs=0.05), "hosts are nearly all of an event's bill"
     assert main(["cost", "prime-day"]) == 0
     assert "prime-day-2027: off, overload" in capsys.readouterr().out
 
 
-def test_every_known_instance_type_has_a_price() -> None:
-    assert set(Prices.from_json().instance_hour) == set(catalogue().types)
-
-
-def test_prime_day_is_sized_for_a_million_plans_a_minute() -> None:
-    peak = max(bills(PRIME_DAY, Prices.from_json()), key=lambda bill: bill.plans_per_minute)
+def test_prime_day_is_sized_for_a_million_plans_a_minute_and_every_instance_type_has_a_price() -> None:
+    assert set(PRICES.instance_hour) == set(catalogue().types)
+    peak = max(bills(PRIME_DAY, PRICES), key=lambda bill: bill.plans_per_minute)
     assert peak.plans_per_minute == 1_000_000
     assert peak.per_million_plans == pytest.approx(peak.hourly / 60)
     instances = sum(item.count for item in peak.items if item.what.endswith("in service"))
@@ -76,13 +72,20 @@ def test_prime_day_is_sized_for_a_million_plans_a_minute() -> None:
     assert plans_a_second >= 1_000_000 / 60
 
 
-def test_the_bill_follows_the_price_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bill_follows_the_price_file_and_what_cannot_be_read_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     prices = json.loads(PRICE_FILE.read_text(encoding="utf-8"))
     prices["instance_hour"]["inf2.xlarge"] = 100
     dearer = tmp_path / "prices.json"
     dearer.write_text(json.dumps(prices), encoding="utf-8")
     assert main(["cost", "dev", "--prices", str(dearer)]) == 0
     assert "300.00  inf2.xlarge in service: 3 x 100" in capsys.readouterr().out
+    dearer.write_text("{}", encoding="utf-8")
+    assert main(["cost", "dev", "--prices", str(dearer)]) == 2
+    assert "not a price file" in capsys.readouterr().err
+    assert main(["check", "nowhere"]) == 2
+    assert "Fleets that ship: dev, dev-cpu, mistral-7b, prime-day" in capsys.readouterr().err
 
 
 def test_the_arithmetic_source_and_date_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +116,7 @@ def test_the_arithmetic_source_and_date_are_printed(capsys: pytest.CaptureFixtur
         "detailed monitoring",
     ):
         assert words in printed
-    assert Prices.from_json().date in printed
+    assert PRICES.date in printed
 
 
 def test_what_is_logged_and_measured_of_a_plan_weighs_what_the_bill_says() -> None:
@@ -149,8 +152,8 @@ def test_what_is_logged_and_measured_of_a_plan_weighs_what_the_bill_says() -> No
 
 
 def test_options_are_compared_on_the_ordinary_peak_and_say_their_ground() -> None:
-    found = {option.name: option for option in options(PRIME_DAY, Prices.from_json())}
-    cheapest, *_ = options(PRIME_DAY, Prices.from_json())
+    found = {option.name: option for option in options(PRIME_DAY, PRICES)}
+    cheapest, *_ = options(PRIME_DAY, PRICES)
     assert {"as in the file", *(f"{kind} alone" for kind in ("inf2.xlarge", *CPU_TYPES))} <= set(found)
     assert found["c8g.4xlarge alone"].ground == "stated"
     inf2 = found["inf2.xlarge alone"]
@@ -161,7 +164,7 @@ def test_options_are_compared_on_the_ordinary_peak_and_say_their_ground() -> Non
 
 def test_network_load_balancers_cost_where_callers_come_by_privatelink() -> None:
     def lines(fleet: FleetSettings) -> dict[str, float]:
-        return {item.what: item.count for item in bills(fleet, Prices.from_json())[0].items}
+        return {item.what: item.count for item in bills(fleet, PRICES)[0].items}
 
     found = lines(PRIME_DAY)
     assert found["network load balancers, for PrivateLink"] == PRIME_DAY.cells
@@ -192,11 +195,6 @@ def test_estimates_are_printed_for_every_kind_with_their_formula(capsys: pytest.
     assert "no Neuron chip was used" in printed
 
 
-def test_without_figures_processors_are_not_compared(tmp_path: Path) -> None:
-    assert cpu_service_time(figures=tmp_path) is None
-    assert cpu_service_time("c8g.4xlarge", tmp_path) is None
-
-
 def test_the_week_s_average_is_below_its_peak() -> None:
     inf2 = PRIME_DAY.groups[0]
     assert inf2.minimum < mean_floor(PRIME_DAY, inf2) < sizing.floor_for(PRIME_DAY, inf2)
@@ -206,7 +204,7 @@ def test_the_week_s_average_is_below_its_peak() -> None:
 def test_programs_get_the_same_bill_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", "prime-day", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    prices = Prices.from_json()
+    prices = PRICES
     for each, bill in zip(told["loads"], bills(PRIME_DAY, prices), strict=True):
         assert each["hourly"] == pytest.approx(sum(item["hourly"] for item in each["items"]))
         assert (each["load"], each["hourly"]) == (bill.load, pytest.approx(bill.hourly))
@@ -214,17 +212,6 @@ def test_programs_get_the_same_bill_as_json(capsys: pytest.CaptureFixture[str]) 
     assert all(each["counts"] and each["hourly"] > 0 for each in told["alternatives"])
     assert main(["check", "dev", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sound"]
-
-
-def test_a_broken_price_file_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "prices.json").write_text("{}", encoding="utf-8")
-    assert main(["cost", "dev", "--prices", str(tmp_path / "prices.json")]) == 2
-    assert "not a price file" in capsys.readouterr().err
-
-
-def test_an_unknown_fleet_is_refused_in_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "nowhere"]) == 2
-    assert "Fleets that ship: dev, dev-cpu, mistral-7b, prime-day" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", CPU_TYPES)
@@ -235,36 +222,36 @@ def test_a_host_reads_no_more_than_its_share_of_the_socket(kind: str) -> None:
     assert read <= 1.002 * socket.gigabytes_per_second * 1e9 * cores / socket.cores
 
 
-def entry(processor: str, kernel: str, forwards: float, *, forced: bool = False) -> dict[str, Any]:
-    medusa = {"medusa": {"forwards": forwards}}
-    return {"machine": {"processor": processor}, "kernel": kernel, "forced": forced, "strategies": medusa}
+def figures(folder: Path, **machines: tuple[str, str, float, bool]) -> Path:
+    """Figures of decoding: each machine's processor, kernel and forwards, and whether the kernel was forced."""
+    decoding = {
+        name: {"machine": {"processor": processor}, "kernel": kernel, "forced": forced}
+        | {"strategies": {"medusa": {"forwards": forwards}}}
+        for name, (processor, kernel, forwards, forced) in machines.items()
+    }
+    (folder / "decoding.json").write_text(json.dumps({"machines": decoding}), encoding="utf-8")
+    (folder / "serving.json").write_text(json.dumps({"machine": {"processor": "Zen 5"}}), encoding="utf-8")
+    return folder
 
 
 def test_the_forwards_are_those_of_the_processor_that_was_loaded_whatever_sorts_first(tmp_path: Path) -> None:
-    machines = {
-        "A, avx2": entry("A", "avx2", 7),
-        "Zen 5, avx2 (forced)": entry("Zen 5", "avx2", 9, forced=True),
-        "Zen 5, avx512vnni": entry("Zen 5", "avx512vnni", 2),
-    }
-    (tmp_path / "decoding.json").write_text(json.dumps({"machines": machines}), encoding="utf-8")
-    (tmp_path / "serving.json").write_text(json.dumps({"machine": {"processor": "Zen 5"}}), encoding="utf-8")
-
+    ours = {"zen_forced": ("Zen 5", "avx2", 9.0, True), "zen": ("Zen 5", "avx512vnni", 2.0, False)}
+    figures(tmp_path, a=("A", "avx2", 7.0, False), **ours)
     assert plan_bytes(tmp_path) == 2 * layer_bytes() / 2
     narrow = Measured.read(tmp_path).narrow
     assert narrow is not None
     assert narrow["forced"], "AVX2 of the same processor, not of the other"
 
 
-def test_another_processor_s_figures_stand_in_for_none(tmp_path: Path) -> None:
-    machines = {"A, avx2": entry("A", "avx2", 7)}
-    (tmp_path / "decoding.json").write_text(json.dumps({"machines": machines}), encoding="utf-8")
-    (tmp_path / "serving.json").write_text(json.dumps({"machine": {"processor": "Zen 5"}}), encoding="utf-8")
+def test_without_figures_and_with_another_processor_s_processors_are_not_compared(tmp_path: Path) -> None:
+    assert cpu_service_time(figures=tmp_path) is None
+    assert cpu_service_time("c8g.4xlarge", tmp_path) is None
+    figures(tmp_path, a=("A", "avx2", 7.0, False))
     with pytest.raises(KeyError, match="no entry of Zen 5"):
         plan_bytes(tmp_path)
     assert cpu_service_time("c7a.4xlarge", tmp_path) is None
 
 
-PRICES = Prices.from_json()
 EIGHT = next(planner for planner in PLANNERS if planner.name.startswith("8B"))
 
 
@@ -308,9 +295,7 @@ def test_the_seed_s_fleet_states_what_the_formulae_say() -> None:
         assert model.service_time.p99_ms == pytest.approx(deployed.p99_ms(loop), rel=0.05)
     assert model.weight_bytes == MISTRAL.layer_bytes + MISTRAL.embedding_bytes
     assert fleet.slo.p99_ms == 300
-    prime_day = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
-    assert fleet.traffic == prime_day.traffic
-    assert fleet.surge.times == prime_day.surge.times
+    assert (fleet.traffic, fleet.surge.times) == (PRIME_DAY.traffic, PRIME_DAY.surge.times)
 
 
 def test_what_does_not_run_says_why() -> None:
@@ -327,17 +312,9 @@ KMS = {"service": "kms", "reason": "hosts decrypt a table at boot", "actions": [
 
 def counted(settings: FleetSettings) -> tuple[float, float, int]:
     """How many a zone the bill and the quota count, and the addresses that a zone needs."""
-    billed = sum(
-        item.count
-        for item in bills(settings, Prices.from_json())[0].items
-        if item.what.startswith("interface endpoint")
-    )
+    billed = sum(item.count for item in bills(settings, PRICES)[0].items if item.what.startswith("interface endpoint"))
     (need,) = [each for each in needs(settings) if each.name == "Interface VPC endpoints per VPC"]
     return billed / len(settings.availability_zones), need.amount, addresses.needed_in_a_zone(settings)
-
-
-def test_a_fleet_that_lists_what_its_canaries_reach_pays_for_it_once() -> None:
-    assert counted(dev_fleet({"network.endpoints": [OWN]})) == counted(dev_fleet())
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -345,6 +322,9 @@ def test_each_service_more_counts_one_in_all_three(enabled: bool) -> None:
     canaries = {"synthetic_plans.enabled": enabled}
     billed, quota, taken = counted(dev_fleet(canaries))
     assert counted(dev_fleet({**canaries, "network.endpoints": [KMS]})) == (billed + 1, quota + 1, taken + 1)
+    assert counted(dev_fleet({"network.endpoints": [OWN]})) == counted(dev_fleet()), (
+        "canaries reach it: it is paid once"
+    )
     assert billed == quota == 4 + enabled, "four of every host, and the canaries' monitoring; s3 is a route"
 
 
@@ -354,7 +334,7 @@ SALE = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:0
 def test_a_month_has_its_dearest_event_and_a_fifth_above_unless_the_fleet_file_says_otherwise() -> None:
     small = SALE | {"name": "small", "start": "2030-08-13T07:00:00Z", "end": "2030-08-13T08:00:00Z", "multiplier": 1.5}
     settings = dev_fleet({"events": [SALE, small], "groups.0.maximum": 8})
-    ordinary, sale, _ = (bill.hourly for bill in bills(settings, Prices.from_json()))
+    ordinary, sale, _ = (bill.hourly for bill in bills(settings, PRICES))
     expected = 1.2 * (ordinary * HOURS_A_MONTH + 24 * (sale - ordinary))
     assert spending(settings).month == pytest.approx(expected, abs=1)
     assert spending(settings).surprise == pytest.approx(ordinary * HOURS_A_MONTH / 60, abs=1)
