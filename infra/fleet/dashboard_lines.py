@@ -1,10 +1,9 @@
-"""The short way to write a graph's metrics, which a dashboard's body knows, and back again.
+"""The short way to write a graph's metrics, which a dashboard's body knows.
 
 A period stands for the value in its place one line above (CloudWatch API reference, Dashboard body structure and
 syntax, metrics array). Templates have a bound, and most of a fleet's alarms and boards are the names of metrics.
 """
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -19,19 +18,11 @@ def shortened(body: Body) -> Body:
     Metrics come before the expressions over them, those alike together: the reference does not say what a period
     below an expression stands for. Curves are expressions, whose order stays.
     """
-    return _with_lines(body, _short)
 
-
-def whole(body: Body) -> Body:
-    """Return a shortened dashboard's body with every line written out."""
-    return _with_lines(body, _long)
-
-
-def _with_lines(body: Body, change: Callable[[list[Line]], list[Line]]) -> Body:
     def of(widget: Body) -> Body:
         if "metrics" not in widget["properties"]:
             return widget
-        return widget | {"properties": widget["properties"] | {"metrics": change(widget["properties"]["metrics"])}}
+        return widget | {"properties": widget["properties"] | {"metrics": _short(widget["properties"]["metrics"])}}
 
     return body | {"widgets": [of(widget) for widget in body["widgets"]]}
 
@@ -52,11 +43,3 @@ def _short(lines: list[Line]) -> list[Line]:
         for above, line in pairwise(metrics)
     ]
     return [*metrics[:1], *below, *(line for line in lines if not _is_metric(line))]
-
-
-def _long(lines: list[Line]) -> list[Line]:
-    written: list[Line] = []
-    for line in lines:
-        above = written[-1] if written else []
-        written.append([above[place] if value == SAME else value for place, value in enumerate(line)])
-    return written

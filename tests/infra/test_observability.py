@@ -18,7 +18,7 @@ from infra.constructs.dashboard import dashboards
 from infra.constructs.names import CellNames
 from infra.fleet.alarm_kinds import Severity
 from infra.fleet.alarms import cell_alarms
-from infra.fleet.dashboard_lines import shortened, whole
+from infra.fleet.dashboard_lines import shortened
 from infra.fleet.description import MOST_CELLS
 from infra.fleet.metrics import metrics
 from infra.fleet.parts import OnCall
@@ -273,41 +273,25 @@ def test_the_largest_fleet_fits_a_template_and_a_larger_one_is_refused_in_words(
         dev_fleet({"cells": MOST_CELLS + 1})
 
 
-def board(*lines: list[Any]) -> dict[str, Any]:
-    return {"widgets": [{"type": "text", "properties": {}}, {"type": "metric", "properties": {"metrics": [*lines]}}]}
-
-
-def lines_of(body: dict[str, Any]) -> list[Any]:
-    lines: list[Any] = body["widgets"][1]["properties"]["metrics"]
-    return lines
-
-
 ASKED = ["AWS/ApplicationELB", "RequestCount", "LoadBalancer", "app/cell-1/1", {"id": "m1", "visible": False}]
 REFUSED = ["AWS/ApplicationELB", "RejectedConnectionCount", "LoadBalancer", "app/cell-1/1", {"id": "m2"}]
+OTHER = ["AWS/ApplicationELB", "Other", "LoadBalancer", "app/cell-2/1", "Zone", "a", {"id": "m4"}]
 ALL_HOSTS = ["AWS/AutoScaling", "GroupInServiceInstances", {"id": "m3"}]
 SHARE, REST = [{"expression": "m2 / m1", "id": "curve1"}], [{"expression": "1 - curve1", "id": "curve2"}]
 
 
-def test_what_is_shortened_is_whole_again_and_the_given_body_stays_as_it_is() -> None:
-    given = board(ASKED, SHARE, ALL_HOSTS, REFUSED, REST)
+def test_what_is_shortened_repeats_nothing_of_the_metric_above_and_the_given_body_stays_as_it_is() -> None:
+    text, lines = {"type": "text", "properties": {}}, [ASKED, SHARE, ALL_HOSTS, OTHER, REFUSED, REST]
+    given = {"widgets": [text, {"type": "metric", "properties": {"metrics": lines}}]}
     before = json.dumps(given)
-
-    again = whole(shortened(given))
-
-    assert lines_of(shortened(given)) == [
+    again, short = shortened(given)["widgets"]
+    assert again == text
+    assert short["properties"]["metrics"] == [
         REFUSED,
-        [".", "RequestCount", ".", ".", {"id": "m1", "visible": False}],
+        [".", "RequestCount", ".", ".", ASKED[-1]],
+        [".", "Other", ".", *OTHER[3:]],
         ALL_HOSTS,
         SHARE,
         REST,
-    ], "a line repeats nothing of the metric above, and expressions come after all metrics"
-    assert sorted(map(str, lines_of(again))) == sorted(map(str, lines_of(given)))
-    assert lines_of(again)[-2:] == [SHARE, REST]
+    ], "expressions come after all metrics, and a period reaches no further than the line above"
     assert json.dumps(given) == before
-
-
-def test_a_period_reaches_no_further_than_the_line_above() -> None:
-    """Two metrics of the same names and one between them with fewer dimensions: nothing is taken from two above."""
-    other = ["AWS/ApplicationELB", "Other", "LoadBalancer", "app/cell-2/1", "Zone", "a", {"id": "m4"}]
-    again = whole(shortened(board(ASKED, other, REFUSED)))
-    assert sorted(map(str, lines_of(again))) == sorted(map(str, [ASKED, other, REFUSED]))

@@ -312,28 +312,15 @@ def test_the_math_gives_what_metric_math_gives(empty: bool) -> None:
         assert arithmetic(query, by_record) == pytest.approx(value_of(alarm, **values)), alarm.key
 
 
-# What is no percentage; "short" is a number.
-UNITS_SHOWN = {
-    "s": {"p99"},
-    "percentunit": {"saturation"},
-    "bool_yes_no": {"privatelink", "shared-cache-full", "synthetic-plans", "telemetry-silent"},
-    "short": {
-        *("launch-failures", "shoppers-click-less", "shoppers-buy-less", "reservations", "stand-in"),
-        *("neuron-hardware", "deploy-health"),
-    },
-}
-
-
 def test_the_board_has_a_graph_with_its_line_for_every_alarm_on_metrics() -> None:
     board = json.loads(grafana_dashboard(ALARMS, "https://runbooks"))
     panels = {panel["title"]: panel for panel in board["panels"]}
     metric_alarms = [alarm for alarm in ALARMS if isinstance(alarm, MetricAlarm) and alarm.key != "deploying"]
     assert set(panels) == {alarm.key for alarm in metric_alarms}
-    units = {key: unit for unit, keys in UNITS_SHOWN.items() for key in keys}
-    for alarm in metric_alarms:
-        shown = panels[alarm.key]["fieldConfig"]["defaults"]
-        assert shown["thresholds"]["steps"][1]["value"] == alarm.line
-        assert shown["unit"] == units.get(alarm.key, "percent"), alarm.key
+    shown = {key: panel["fieldConfig"]["defaults"] for key, panel in panels.items()}
+    assert all(shown[alarm.key]["thresholds"]["steps"][1]["value"] == alarm.line for alarm in metric_alarms)
+    units = {"p99": "s", "saturation": "percentunit", "privatelink": "bool_yes_no", "reservations": "short"}
+    assert {key: shown[key]["unit"] for key in (*units, "degraded-share")} == units | {"degraded-share": "percent"}
     places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]}
     assert len(places) == len(panels)
 
