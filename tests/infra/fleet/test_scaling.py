@@ -248,15 +248,8 @@ def test_a_balancer_s_unit_moves_a_gigabyte_an_hour(
 
 
 DEV = dev_fleet()
-MONDAY = datetime(2027, 3, 1, tzinfo=UTC)
-
-
-def law_of(settings: FleetSettings = DEV) -> ScalingLaw:
-    """Return the law of the first group with room for a thousand instances."""
-    return replace(ScalingLaw.for_group(settings, settings.groups[0]), maximum=1000)
-
-
-LAW = law_of()
+# The law of the first group with room for a thousand instances.
+LAW = replace(ScalingLaw.for_group(DEV, DEV.groups[0]), maximum=1000)
 
 
 @pytest.mark.parametrize(
@@ -276,47 +269,45 @@ LAW = law_of()
     ],
 )
 def test_a_reading_wants_what_its_highest_step_adds(reading: Metrics, wanted: int) -> None:
-    assert LAW.wanted_capacity(reading, MONDAY, 100) == wanted
+    assert LAW.wanted_capacity(reading, ORDINARY, 100) == wanted
 
 
 def test_removal_takes_a_twentieth_of_what_is_in_service_and_not_of_what_still_boots() -> None:
     calm = Metrics(0.1, 60, 0, 0)
     removal = LAW.removal
     assert (removal.calm_seconds, removal.cooldown_seconds, removal.wanted(100), removal.wanted(3)) == (900, 600, 95, 2)
-    assert LAW.wanted_capacity(calm, MONDAY, 100, may_remove=True) == 95
-    assert LAW.wanted_capacity(calm, MONDAY, 100, desired=101, may_remove=True) == 101
-    assert LAW.wanted_capacity(calm, MONDAY, 100) == 100
+    assert LAW.wanted_capacity(calm, ORDINARY, 100, may_remove=True) == 95
+    assert LAW.wanted_capacity(calm, ORDINARY, 100, desired=101, may_remove=True) == 101
+    assert LAW.wanted_capacity(calm, ORDINARY, 100) == 100
     state = replace(LAW.initial_state(), calm_seconds=890, since_removal=590)
-    assert LAW.advance(state, calm, MONDAY, 10, 100, 100)[0] == 95
+    assert LAW.advance(state, calm, ORDINARY, 10, 100, 100)[0] == 95
     for later in (replace(state, calm_seconds=889), replace(state, since_removal=589)):
-        assert LAW.advance(later, calm, MONDAY, 10, 100, 100)[0] == 100
-    _, after = LAW.advance(state, calm, MONDAY, 10, 100, 100)
+        assert LAW.advance(later, calm, ORDINARY, 10, 100, 100)[0] == 100
+    _, after = LAW.advance(state, calm, ORDINARY, 10, 100, 100)
     assert (after.since_removal, after.calm_seconds) == (0, 900)
-
-
-def test_time_goes_on_in_a_silence() -> None:
     state = replace(LAW.initial_state(), since_removal=100, since_action=(5.0,) * len(LAW.additions))
-    desired, after = LAW.advance(state, None, MONDAY, 30, 100, 100)
-    assert (desired, after.since_removal, after.since_action) == (100, 130, (35.0,) * len(LAW.additions))
+    desired, after = LAW.advance(state, None, ORDINARY, 30, 100, 100)
+    assert (desired, after.since_removal) == (100, 130), "time goes on in a silence"
+    assert after.since_action == (35.0,) * len(LAW.additions)
 
 
 def test_an_alarm_acts_as_it_goes_off_and_then_once_a_minute() -> None:
     state, desired, course = LAW.initial_state(), 100, []
     for _ in range(12):
-        desired, state = LAW.advance(state, Metrics(0, 60, 0, 0.06), MONDAY, 10, desired, desired)
+        desired, state = LAW.advance(state, Metrics(0, 60, 0, 0.06), ORDINARY, 10, desired, desired)
         course.append(desired)
     assert course == [115] * 6 + [132] * 6
     well = Metrics(0, 60, 0, 0)
     for reading in (well, well, Metrics(0, 60, 0, 0.06)):
-        desired, state = LAW.advance(state, reading, MONDAY, 10, 132, 132)
+        desired, state = LAW.advance(state, reading, ORDINARY, 10, 132, 132)
     assert desired == 151, "one that was well again acts at once"
 
 
 def test_a_long_reading_counts_as_the_periods_that_it_lasts() -> None:
     slow = Metrics(0, 250, 0, 0)
-    assert LAW.advance(LAW.initial_state(), slow, MONDAY, 20, 100, 100)[0] == 100
-    assert LAW.advance(LAW.initial_state(), slow, MONDAY, 30, 100, 100)[0] == 110
-    assert LAW.advance(LAW.initial_state(), slow, MONDAY, 1, 100, 100)[1].over[-3] == (True,), "a short one as one"
+    assert LAW.advance(LAW.initial_state(), slow, ORDINARY, 20, 100, 100)[0] == 100
+    assert LAW.advance(LAW.initial_state(), slow, ORDINARY, 30, 100, 100)[0] == 110
+    assert LAW.advance(LAW.initial_state(), slow, ORDINARY, 1, 100, 100)[1].over[-3] == (True,), "a short one as one"
 
 
 @pytest.mark.parametrize(
@@ -342,6 +333,10 @@ def test_the_floor_follows_the_forecast_and_rises_a_boot_earlier() -> None:
     assert CALENDAR.floor_at(evening - early) == peak
     assert CALENDAR.floor_at(evening - early - timedelta(minutes=1)) < peak
     assert CALENDAR.floor_at(day.replace(hour=1) - timedelta(minutes=1)) == peak, "it falls when the load does"
+    fleet = dev_fleet({"events": []})
+    calendar = Calendar.of_group(fleet, fleet.groups[0])
+    assert calendar.floor_at(day) == fleet.groups[0].minimum, "the peak's, where there is no forecast"
+    assert list(calendar.actions()) == []
 
 
 def runs(action: ScheduledFloor, time: datetime, zone: str) -> bool:
@@ -368,19 +363,14 @@ def test_the_actions_alone_keep_the_law_s_floor_through_a_week_with_an_event() -
         time += timedelta(minutes=1)
 
 
-def test_without_a_forecast_the_floor_is_the_peak_s_and_nothing_is_scheduled() -> None:
-    fleet = dev_fleet({"events": []})
-    calendar = Calendar.of_group(fleet, fleet.groups[0])
-    assert calendar.floor_at(datetime(2027, 1, 1, tzinfo=UTC)) == fleet.groups[0].minimum
-    assert list(calendar.actions()) == []
-
-
 START, END = datetime(2030, 7, 13, 7, tzinfo=UTC), datetime(2030, 7, 14, 7, tzinfo=UTC)
 SALE = {"name": "sale", "start": START, "end": END, "multiplier": 2, "lead_minutes": 60}
 FLEET = dev_fleet({"events": [SALE], "groups.0.maximum": 8})
 
 
-def test_an_event_that_is_over_is_left_out_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_event_that_is_over_is_left_out_in_words_and_one_under_way_stays_with_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert without_past_events(FLEET, START - timedelta(minutes=61)) == (FLEET, [])
     left, said = without_past_events(FLEET, END)
     assert left.events == ()
@@ -390,13 +380,10 @@ def test_an_event_that_is_over_is_left_out_in_words(capsys: pytest.CaptureFixtur
     assert "take it out of the file" in words
     assert upcoming_events_only(FLEET, END).events == ()
     assert capsys.readouterr().err.startswith("dev: event sale was over")
-
-
-@pytest.mark.parametrize("now", [START - timedelta(minutes=60), END - timedelta(seconds=1)])
-def test_an_event_under_way_stays_with_a_warning(now: datetime) -> None:
-    left, said = without_past_events(FLEET, now)
-    assert left == FLEET
-    assert "event sale is under way until 2030-07-14 07:00 UTC" in said[0]
+    for now in (START - timedelta(minutes=60), END - timedelta(seconds=1)):
+        left, said = without_past_events(FLEET, now)
+        assert left == FLEET
+        assert "event sale is under way until 2030-07-14 07:00 UTC" in said[0]
 
 
 CHIPS = [group for group in PRIME_DAY.groups if group.reserve]
@@ -411,6 +398,11 @@ def test_every_event_has_its_floor_reserved_in_each_zone_before_it_rises() -> No
             assert floor <= each.instances * 3 < floor + 3
             assert each.opens == event.start - timedelta(hours=event.reserve_hours) < each.due
             assert each.closes == event.end
+    for group, need in zip(CHIPS, zone_needs(PRIME_DAY), strict=False):  # which cover a lost zone and the pool
+        assert need.running * 3 >= group.maximum * PRIME_DAY.cells
+        assert need.zone_lost * 2 >= group.maximum * PRIME_DAY.cells
+        assert 0 < need.from_pool <= need.running
+        assert need.reserved == max(each.instances for each in reserved(PRIME_DAY, group)) * PRIME_DAY.cells
 
 
 def test_what_is_reserved_ahead_of_an_event_is_on_its_bill() -> None:
@@ -419,9 +411,8 @@ def test_what_is_reserved_ahead_of_an_event_is_on_its_bill() -> None:
     ahead = items["inf2.xlarge reserved ahead of the event, over its hours"]
     floor = sizing.instances_wanted(PRIME_DAY, PRIME_DAY.groups[0], 4) * PRIME_DAY.cells
     assert 0 < ahead.count < floor * 6 / 48  # eight hours but the two of the lead, over two days
-    kept = PRIME_DAY.model_copy(
-        update={"groups": tuple(group.model_copy(update={"reserve": False}) for group in PRIME_DAY.groups)}
-    )
+    unreserved = tuple(group.model_copy(update={"reserve": False}) for group in PRIME_DAY.groups)
+    kept = PRIME_DAY.model_copy(update={"groups": unreserved})
     assert not [item for item in bill(kept, prices, "event", 4.0).items if "reserved ahead" in item.what]
 
 
@@ -430,14 +421,6 @@ def test_launches_beyond_a_thousand_wait_for_their_tokens() -> None:
     late = Rush("", AT_ONCE + 500, 249)
     assert (late.seconds, late.fits) == (250, False)
     assert all(rush.fits and rush.instances > 0 for rush in rushes(PRIME_DAY))
-
-
-def test_a_zone_s_needs_cover_a_lost_zone_and_the_pool() -> None:
-    for group, need in zip(CHIPS, zone_needs(PRIME_DAY), strict=False):
-        assert need.running * 3 >= group.maximum * PRIME_DAY.cells
-        assert need.zone_lost * 2 >= group.maximum * PRIME_DAY.cells
-        assert 0 < need.from_pool <= need.running
-        assert need.reserved == max(each.instances for each in reserved(PRIME_DAY, group)) * PRIME_DAY.cells
 
 
 def test_the_others_are_sized_as_if_nothing_stood_in() -> None:

@@ -35,9 +35,8 @@ UTILISATION = 1 - 40 * math.log(100) / (2 * (300 - 60))  # 0.616
 
 
 def timed(mean_ms: float, p99_ms: float) -> Group:
-    return INF2.model_copy(
-        update={"service_time": ServiceTime(mean_ms=mean_ms, p99_ms=p99_ms, source="stated: a test")}
-    )
+    time = ServiceTime(mean_ms=mean_ms, p99_ms=p99_ms, source="stated: a test")
+    return INF2.model_copy(update={"service_time": time})
 
 
 def surging(**surge: float) -> FleetSettings:
@@ -133,18 +132,12 @@ def called_by(*callers: str, cells: int = 6, **shares: float) -> FleetSettings:
 
 
 @given(names)
-def test_callers_get_their_cells_every_time(callers: list[str]) -> None:
+def test_callers_get_their_cells_every_time_and_none_stands_idle_while_another_has_two(callers: list[str]) -> None:
     fleet = called_by(*callers)
     assert shards(fleet) == shards(called_by(*reversed(callers)))
+    counts = dict.fromkeys(fleet.cell_names, 0)
     for cells in shards(fleet).values():
         assert len(set(cells)) == PRIME_DAY.caller_shard_cells
-        assert set(cells) <= set(fleet.cell_names)
-
-
-@given(names)
-def test_no_cell_stands_idle_while_another_has_two_callers(callers: list[str]) -> None:
-    counts = dict.fromkeys(PRIME_DAY.cell_names, 0)
-    for cells in shards(called_by(*callers)).values():
         for cell in cells:
             counts[cell] += 1
     assert max(counts.values()) - min(counts.values()) <= 1
@@ -221,12 +214,9 @@ async def test_an_entry_takes_no_more_room_than_the_rule_reckons_with(tmp_path: 
     assert 0 < used <= BYTES_AN_ENTRY
 
 
-def test_plans_are_kept_as_long_as_the_gateway_keeps_them() -> None:
-    assert CacheSettings().seconds == KEPT_SECONDS
-
-
 def test_a_cache_with_too_little_room_is_refused_with_the_number() -> None:
-    prime_day = FleetSettings.from_yaml(FLEETS / "prime-day.yaml").model_dump(exclude_unset=True)
+    assert CacheSettings().seconds == KEPT_SECONDS, "plans are kept as long as the gateway keeps them"
+    prime_day = PRIME_DAY.model_dump(exclude_unset=True)
     with pytest.raises(ValidationError, match=r"cache\.t4g\.small has 1\.0 GiB for plans, .* may bring 1\.9"):
         FleetSettings.model_validate(prime_day | {"shared_cache": {"node_type": "cache.t4g.small"}})
     off = FleetSettings.model_validate(prime_day | {"shared_cache": {"node_type": "cache.t4g.small", "enabled": False}})
