@@ -116,40 +116,28 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         yield walked(server, clone, "With npx cdk alone", environment)
 
 
-def test_every_line_of_the_guide_succeeds_as_it_stands_there(made: Walk) -> None:
+def test_every_line_of_the_guide_succeeds_as_it_stands_there_and_the_fleet_with_its_image_stands(made: Walk) -> None:
     made.succeeded()
     assert 3 < len(made.lines) <= MOST_LINES
-
-
-def test_preflight_found_nothing_missing_before_the_bake_and_the_deploy(made: Walk) -> None:
     preflight, deploy = made.said("make preflight "), made.said("make deploy ")
     assert "mine can be deployed" in preflight
     assert "no machine image yet" in preflight, "the bake comes after it"
     assert "mine can be deployed" in deploy
     assert "no machine image yet" not in deploy
-
-
-def test_the_account_has_the_fleet_with_the_image_that_was_baked(made: Walk) -> None:
-    assert f"Release {made.stands('mine')}" in made.said("make deploy ")
+    assert f"Release {made.stands('mine')}" in deploy
     groups = made.server.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
     assert [group["DesiredCapacity"] >= 3 for group in groups] == [True, True]
-
-
-def test_the_clone_is_as_clean_as_before(made: Walk) -> None:
     command = ["git", "status", "--porcelain"]
     said = subprocess.run(command, cwd=made.clone, capture_output=True, text=True, check=True).stdout
     assert said.splitlines() == [f"?? {FLEET}"], "keys, packages and templates are ignored by git"
 
 
-def test_npx_cdk_alone_makes_dev_stand_and_none_of_its_lines_is_make_s(plain: Walk) -> None:
+def test_npx_cdk_alone_makes_dev_stand_without_warnings_and_none_of_its_lines_is_make_s(plain: Walk) -> None:
     plain.succeeded()
     assert not [line for line in plain.lines if "make" in line.partition("#")[0]]
     typed = {line.partition("#")[0].strip() for line in plain.lines}
     assert {"npx cdk synth", "npx cdk diff", "npx cdk deploy --all"} <= typed
     plain.stands("dev")
-
-
-def test_a_synth_warns_of_nothing(plain: Walk) -> None:
     said = plain.said("npx cdk synth")
     for warning in ("reserved context key", "feature flags", "[Warning", "[Error"):
         assert warning not in said

@@ -8,7 +8,7 @@ but what the last command names. It takes minutes. Not run in a real account.
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -98,18 +98,17 @@ class Week:
 
     def images(self) -> dict[str, str]:
         """The image that each cell's stack was told last."""
-        found = {
-            name.removeprefix("peakplan-prime-day-"): {
-                each["ParameterKey"]: each["ParameterValue"] for each in stack.get("Parameters", [])
-            }
+        return {
+            name.removeprefix("peakplan-prime-day-"): each["ParameterValue"]
             for name, stack in self.stacks().items()
+            for each in stack.get("Parameters", [])
+            if each["ParameterKey"] == "MachineImageId"
         }
-        return {name: told["MachineImageId"] for name, told in found.items() if "MachineImageId" in told}
 
     def connects(self) -> None:
         """The caller makes an endpoint to each cell, in its own account."""
         ec2 = self.server.client("ec2")
-        (network, *_) = [each["VpcId"] for each in ec2.describe_vpcs()["Vpcs"] if each["IsDefault"]]
+        network = next(each["VpcId"] for each in ec2.describe_vpcs()["Vpcs"] if each["IsDefault"])
         tags = [{"ResourceType": "vpc-endpoint", "Tags": [{"Key": OWNER, "Value": CALLER}]}]
         for stack in self.stacks().values():
             outputs = {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", [])}
@@ -120,30 +119,17 @@ class Week:
     def reserves(self) -> int:
         """Ask for what the schedules of the first event ask, as they will, and return how many reservations that is."""
         scheduler, ec2 = self.server.client("scheduler"), self.server.client("ec2")
-        done = 0
-        for page in scheduler.get_paginator("list_schedules").paginate():
-            for each in page["Schedules"]:
-                schedule = scheduler.get_schedule(Name=each["Name"], GroupName=each["GroupName"])
-                asked = json.loads(schedule["Target"]["Input"])
-                if asked.get("EndDate", "").startswith("2030-07"):
-                    ec2.create_capacity_reservation(**asked)
-                    done += 1
-        return done
+        pages = scheduler.get_paginator("list_schedules").paginate()
+        names = [{name: each[name] for name in ("Name", "GroupName")} for page in pages for each in page["Schedules"]]
+        asked = [json.loads(scheduler.get_schedule(**each)["Target"]["Input"]) for each in names]
+        july = [each for each in asked if each.get("EndDate", "").startswith("2030-07")]
+        for each in july:
+            ec2.create_capacity_reservation(**each)
+        return len(july)
 
     def hurts(self, cell: str, state: str) -> None:
         alarm = alarm_name("prime-day", cell, "deploy-health")
         self.server.client("cloudwatch").set_alarm_state(AlarmName=alarm, StateValue=state, **WHY)
-
-
-@pytest.fixture(scope="module")
-def week(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Week]:
-    folder = tmp_path_factory.mktemp("week")
-    with running_moto(folder / "server.log") as server:
-        week = Week(server, folder)
-        file = week.written("beginning", BEGINNING)
-        settings = FleetSettings.from_yaml(file)
-        prepare(server, settings, week.synthesised(file))
-        yield week
 
 
 def well(week: Week, step: str) -> str:
@@ -154,10 +140,15 @@ def well(week: Week, step: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_week_of_a_fleet_is_refused_nothing_and_leaves_nothing(week: Week) -> None:
-    server = week.server
-    file = week.written("beginning", BEGINNING)
+def test_a_week_of_a_fleet_is_refused_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    with running_moto(tmp_path / "server.log") as server:
+        lived(Week(server, tmp_path))
+
+
+def lived(week: Week) -> None:
+    server, file = week.server, week.written("beginning", BEGINNING)
     settings = FleetSettings.from_yaml(file)
+    prepare(server, settings, week.synthesised(file))
 
     first = bake(server, "0000aaaa", settings)
     week.deploys("create", file)
