@@ -44,27 +44,21 @@ BUSY = {"mean_ms": 72, "p99_ms": 90, "source": "stated: a test"}
 TREE = [[0], [1], [0, 0], [0, 1], [0, 0, 0]]
 CHAIN = [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]
 SLOW = BUSY | {"mean_ms": 70.36, "p99_ms": 100}  # replicas are busy to 19%
+CACHED = {"model.weight_bytes": 2**30, "model.cache_bytes": 2**17, "model.batch_size": 64}
+CACHED |= {"model.sequence_length": 4096}
 ARMS = {"control": 1, "rules": 1}
 ASSISTANT = {"name": "assistant", "cidrs": ["10.32.0.0/16"], "share": 0.9}
 SEARCH = {"name": "search-page", "accounts": ["111122223333"], "share": 0.1}
 MTLS = {"load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem"}}
-JWT = {
-    "load_balancer.authentication": {
-        "method": "jwt",
-        "issuer": "https://issuer.example",
-        "jwks": "https://issuer.example/keys",
-        "caller_claim": "client_id",
-    }
-}
+ISSUER = {"issuer": "https://issuer.example", "jwks": "https://issuer.example/keys", "caller_claim": "client_id"}
+JWT = {"load_balancer.authentication": {"method": "jwt"} | ISSUER}
 SHARDED = {"cells": 4, "caller_shard_cells": 2, "traffic.plans_per_minute": 16_000}
 UNKNOWABLE = {"callers": [ASSISTANT, SEARCH | {"rate": 100}]}
 
 
 def shared(*shares: float) -> list[dict[str, Any]]:
     """Callers who send these shares of the load."""
-    return [
-        {"name": f"caller-{at}", "cidrs": [f"10.{32 * at}.0.0/12"], "share": each} for at, each in enumerate(shares)
-    ]
+    return [{"name": f"caller-{n}", "cidrs": [f"10.{32 * n}.0.0/12"], "share": share} for n, share in enumerate(shares)]
 
 
 def experiment(name: str = "a", **arms: int) -> dict[str, Any]:
@@ -125,16 +119,7 @@ def test_a_misspelt_key_is_one_finding_with_the_key_that_was_meant(tmp_path: Pat
         ({"model.tensor_parallel": 8}, "model.tensor_parallel", "possible: 1, 2"),
         ({"model.tensor_parallel": 2}, "model.tensor_parallel", "3 key and value heads"),
         ({"model.weight_bytes": 16 * 2**30}, "model.tensor_parallel", "1.6 GiB lack; span"),
-        (
-            {
-                "model.weight_bytes": 2**30,
-                "model.cache_bytes": 2**17,
-                "model.batch_size": 64,
-                "model.sequence_length": 4096,
-            },
-            "model.tensor_parallel",
-            "18.6 GiB lack",
-        ),
+        (CACHED, "model.tensor_parallel", "18.6 GiB lack"),
         ({"model.weight_bytes": 7 * 2**30}, "groups.0.instance_type", "2.0 GiB lack"),
         ({"model.heads": 2}, "model.heads", "depth 3"),
         ({"model.speculation_length": 5}, "model.speculation_length", "must be 6 or more"),
@@ -163,8 +148,7 @@ def test_a_misspelt_key_is_one_finding_with_the_key_that_was_meant(tmp_path: Pat
         ({"load_balancer.authentication": {"method": "mtls"}}, "load_balancer", "trust_bundle"),
         (
             {"load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust/authorities.pem"}},
-            "load_balancer.authentication.trust_bundle",
-            "pattern",
+            "load_balancer.authentication.trust_bundle", "pattern",
         ),
         ({"load_balancer.authentication": {"method": "jwt"}}, "load_balancer", "issuer and jwks"),
         ({"callers.0.cidrs": ["0.0.0.0/0"]}, "callers.0.cidrs", "nearly everyone"),
@@ -184,25 +168,21 @@ def test_a_misspelt_key_is_one_finding_with_the_key_that_was_meant(tmp_path: Pat
         ({"network.cidr": "10.64.0.0/24"}, "network.cidr", "use a larger block"),
         (
             {"maximum_cell_instances": 1000, "groups.0.maximum": 990, "network.cidr": "10.64.0.0/22"},
-            "network.cidr",
-            "with a zone lost: use a larger block",
+            "network.cidr", "with a zone lost: use a larger block",
         ),
         ({"callers.0.cidrs": []}, "callers.0", "nobody could come in"),
         (
             {"access": {"privatelink": False}, "callers.0.accounts": ["111122223333"]},
-            "callers.0.accounts",
-            "turn it on",
+            "callers.0.accounts", "turn it on",
         ),
         (
             {"access": {"transit_gateway": "tgw-0123456789abcdef0"}, "callers.0.cidrs": ["10.40.8.0/24"]},
-            "callers.0.cidrs",
-            "no route can tell them apart",
+            "callers.0.cidrs", "no route can tell them apart",
         ),
         ({"access": {"transit_gateway": "tgw-0123456789abcdef0", "peering": "pcx-01234567"}}, "access", "one route"),
         (
             {"load_balancer": {"scheme": "internet-facing", "certificate_parameter": "/c"}},
-            "access.privatelink",
-            "set it to false",
+            "access.privatelink", "set it to false",
         ),
         ({"network.endpoints": [{"service": "s3"}]}, "network.endpoints.0", "required"),
         ({"retention_days": 8}, "retention_days", "offers 1, 3, 5, 7"),
@@ -227,8 +207,7 @@ def test_a_misspelt_key_is_one_finding_with_the_key_that_was_meant(tmp_path: Pat
         ({"groups.0.reserve": True, "events": []}, "groups.0.reserve", "no events to reserve for"),
         (
             {"events": [EVENT | {"multiplier": 1, "lead_minutes": 120, "reserve_hours": 1}]},
-            "events.0",
-            "reserves after its hosts start",
+            "events.0", "reserves after its hosts start",
         ),
         ({"groups": [GRAVITON["groups.2"]]}, "groups", "all stand in"),
         (GRAVITON | {"groups.2.minimum": 2}, "groups.2.minimum", "2 of a group that stands in"),
@@ -237,8 +216,7 @@ def test_a_misspelt_key_is_one_finding_with_the_key_that_was_meant(tmp_path: Pat
         ({"callers": shared(0.5, 0.4)}, "callers", "shares add up to 0.9"),
         (
             {"cells": 2, "caller_shard_cells": 2, "network.cell_weights": [0, 1]},
-            "caller_shard_cells",
-            "2 of 1 cells with callers",
+            "caller_shard_cells", "2 of 1 cells with callers",
         ),
         (UNKNOWABLE, "callers.1.rate", "search-page comes by PrivateLink alone"),
         # Two replicas, 40 ms a plan, nine tenths of them the assistant's.
@@ -252,7 +230,7 @@ def test_a_misspelt_key_is_one_finding_with_the_key_that_was_meant(tmp_path: Pat
         (experiment("a b", **ARMS), "shopper_events.experiment.name", "pattern"),
         (experiment(**{"control": 1, "x,y=3": 1}), "shopper_events.experiment.arms", "pattern"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_rule_names_field_and_remedy(tmp_path: Path, changes: dict[str, Any], field: str, words: str) -> None:
     message = refusal(tmp_path, changes)
     assert any(line.strip().startswith(field) and words in line for line in message.splitlines()), message
@@ -550,23 +528,12 @@ def fleet_takes(model: dict[str, Any]) -> bool:
 
 def service_takes(model: dict[str, Any]) -> bool:
     """Whether the service would compile it for the same chip."""
-    described: Any = SimpleNamespace(
-        vocab_size=model["vocabulary"],
-        num_heads=model["heads"],
-        tree=tuple(map(tuple, model["tree"])),
-        attention_heads=model["attention_heads"],
-        key_value_heads=model["key_value_heads"],
-    )
-    settings = CompileSettings(
-        tensor_parallel=model["tensor_parallel"],
-        max_prompt_tokens=model["max_prompt_tokens"],
-        max_new_tokens=model["max_plan_tokens"],
-        sequence_length=model["sequence_length"],
-        speculation_length=model["speculation_length"],
-        context_buckets=tuple(model["context_buckets"]),
-        batch_size=model["batch_size"],
-        graph=model["graph"],
-    )
+    same = ("tensor_parallel", "max_prompt_tokens", "sequence_length", "speculation_length", "batch_size", "graph")
+    given = {name: model[name] for name in same} | {"max_new_tokens": model["max_plan_tokens"]}
+    settings = CompileSettings(**given, context_buckets=tuple(model["context_buckets"]))
+    heads = {name: model[name] for name in ("attention_heads", "key_value_heads")} | {"num_heads": model["heads"]}
+    tree = tuple(map(tuple, model["tree"]))
+    described: Any = SimpleNamespace(vocab_size=model["vocabulary"], tree=tree, **heads)
     try:
         neuron_arguments(described, settings)
     except ConfigurationError:
