@@ -7,14 +7,16 @@ and notification target of a lifecycle hook, for one.
 
 What an account would refuse is refused. Sources: Amazon ElastiCache user guide (Role-Based Access Control,
 Authenticating with IAM, Multi-AZ) and API reference (CreateUser, CreateReplicationGroup); Amazon EventBridge Scheduler
-user guide (One-time schedules, RetryPolicy). moto has no user groups: they are held. An image's build runs as often as
-it is asked for, each look at it one status further; with EMULATOR_BUILDS_AT_ONCE it is done at the first.
+user guide (One-time schedules, RetryPolicy). moto has no user groups: they are held, as subnets of caches are. An
+image's build runs as often as it is asked for, each look at it one status further; with EMULATOR_BUILDS_AT_ONCE it is
+done at the first.
 """
 
 import json
 import os
 import re
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -55,22 +57,14 @@ def _checked_id(kind: str, given: str) -> None:
         refuse(kind, f"{given!r}: an id has up to {_LONGEST_ID} small letters, digits and single hyphens")
 
 
-def _there(region: str, operation: str, found_in: str, **named: str) -> Properties | None:
-    """What is there of that name: an update of ours changes nothing that moto keeps, and is no second creation."""
-    try:
-        found = getattr(client("elasticache", region), operation)(**named)[found_in]
-    except ClientError:
-        return None
-    return found[0] if found else None
-
-
 def _put_user(region: str, properties: Properties) -> Properties:
     kind = "AWS::ElastiCache::User"
     _checked_id(kind, properties["UserId"])
     if properties.get("AuthenticationMode", {}).get("Type") == "iam" and properties["UserId"] != properties["UserName"]:
         refuse(kind, "an IAM user's name must be its id")
-    there = _there(region, "describe_users", "Users", UserId=properties["UserId"])
-    return there or call("elasticache", "CreateUser")(region, properties)
+    with suppress(ClientError):  # an update of ours changes nothing that moto keeps, and is no second creation
+        call("elasticache", "CreateUser")(region, properties)
+    return {}
 
 
 def _put_user_group(region: str, properties: Properties) -> Properties:
@@ -90,38 +84,25 @@ def _put_replication_group(region: str, properties: Properties) -> Properties:
     if failover and int(properties["NumCacheClusters"]) < 2:
         refuse(kind, "automatic failover needs a replica")
     name = properties["ReplicationGroupId"][-_LONGEST_ID:].strip("-").lower()
-    group = _there(region, "describe_replication_groups", "ReplicationGroups", ReplicationGroupId=name)
-    if group is None:
+    try:
+        found = client("elasticache", region).describe_replication_groups(ReplicationGroupId=name)
+        (group,) = found["ReplicationGroups"]
+    except ClientError:
         asked = properties | {"ReplicationGroupId": name}
         group = call("elasticache", "CreateReplicationGroup")(region, asked)["ReplicationGroup"]
     return {"ReplicationGroupId": name, "PrimaryEndPoint.Address": group["NodeGroups"][0]["PrimaryEndpoint"]["Address"]}
 
 
-def _put_subnets(region: str, properties: Properties) -> Properties:
-    name = properties["CacheSubnetGroupName"].lower()
-    asked = {
-        "CacheSubnetGroupName": name,
-        "CacheSubnetGroupDescription": properties["Description"],
-        "SubnetIds": properties["SubnetIds"],
-    }
-    there = _there(region, "describe_cache_subnet_groups", "CacheSubnetGroups", CacheSubnetGroupName=name)
-    if there is None:
-        call("elasticache", "CreateCacheSubnetGroup")(region, asked)
-    return {"CacheSubnetGroupName": name}
-
-
-def _delete(operation: str, parameter: str) -> Call:
-    return gone_is_fine(call("elasticache", operation, parameter))
-
-
 CACHE = (
-    Forwarded("AWS::ElastiCache::SubnetGroup", _put_subnets, nothing, name="CacheSubnetGroupName"),
-    Forwarded("AWS::ElastiCache::User", _put_user, _delete("DeleteUser", "UserId"), ref="UserId"),
+    Forwarded("AWS::ElastiCache::SubnetGroup", nothing, nothing, name="CacheSubnetGroupName"),
+    Forwarded(
+        "AWS::ElastiCache::User", _put_user, gone_is_fine(call("elasticache", "DeleteUser", "UserId")), ref="UserId"
+    ),
     Forwarded("AWS::ElastiCache::UserGroup", _put_user_group, nothing, ref="UserGroupId"),
     Forwarded(
         "AWS::ElastiCache::ReplicationGroup",
         _put_replication_group,
-        _delete("DeleteReplicationGroup", "ReplicationGroupId"),
+        gone_is_fine(call("elasticache", "DeleteReplicationGroup", "ReplicationGroupId")),
         name="ReplicationGroupId",
     ),
 )
@@ -139,19 +120,19 @@ def _put_schedule(region: str, properties: Properties) -> Properties:
     if not 60 <= age <= _LONGEST_AGE or not 0 <= retries <= _MOST_RETRIES:
         refuse(kind, f"{age} s and {retries} attempts are beyond what a retry policy may say")
     json.loads(properties["Target"]["Input"])
+    return _put_once("get_schedule", "CreateSchedule", region, properties, "GroupName")
+
+
+def _put_once(get: str, create: str, region: str, properties: Properties, *names: str) -> Properties:
     try:
-        client("scheduler", region).get_schedule(Name=properties["Name"], GroupName=properties["GroupName"])
+        getattr(client("scheduler", region), get)(**{name: properties[name] for name in ("Name", *names)})
     except ClientError:
-        call("scheduler", "CreateSchedule")(region, properties)
+        call("scheduler", create)(region, properties)
     return {}
 
 
 def _put_schedule_group(region: str, properties: Properties) -> Properties:
-    try:
-        client("scheduler", region).get_schedule_group(Name=properties["Name"])
-    except ClientError:
-        call("scheduler", "CreateScheduleGroup")(region, properties)
-    return {}
+    return _put_once("get_schedule_group", "CreateScheduleGroup", region, properties)
 
 
 EVENTS = (
@@ -177,18 +158,16 @@ _pipelines: dict[str, Properties] = {}
 _builds: dict[str, dict[str, Any]] = {}
 
 
-def _put_distribution(region: str, properties: Properties) -> Properties:
-    del region
-    arn = f"{_ARN}:distribution-configuration/{properties['Name']}"
-    _distributions[arn] = properties
-    return {"Arn": arn}
+def _kept(kept: dict[str, Properties], kind: str) -> Call:
+    """Keep what is put under its ARN."""
 
+    def put(region: str, properties: Properties) -> Properties:
+        del region
+        arn = f"{_ARN}:{kind}/{properties['Name']}"
+        kept[arn] = properties
+        return {"Arn": arn}
 
-def _put_pipeline(region: str, properties: Properties) -> Properties:
-    del region
-    arn = f"{_ARN}:image-pipeline/{properties['Name']}"
-    _pipelines[arn] = properties
-    return {"Arn": arn}
+    return put
 
 
 def _gone(region: str, properties: Properties) -> Properties:
@@ -197,9 +176,10 @@ def _gone(region: str, properties: Properties) -> Properties:
     return {}
 
 
+_distribution, _pipeline = _kept(_distributions, "distribution-configuration"), _kept(_pipelines, "image-pipeline")
 IMAGE_BUILDER = (
-    Forwarded("AWS::ImageBuilder::DistributionConfiguration", _put_distribution, _gone, ref="Arn"),
-    Forwarded("AWS::ImageBuilder::ImagePipeline", _put_pipeline, _gone, ref="Arn"),
+    Forwarded("AWS::ImageBuilder::DistributionConfiguration", _distribution, _gone, ref="Arn"),
+    Forwarded("AWS::ImageBuilder::ImagePipeline", _pipeline, _gone, ref="Arn"),
 )
 
 
