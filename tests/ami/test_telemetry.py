@@ -15,16 +15,13 @@ import yaml
 
 from infra.fleet.metrics import metrics
 from infra.fleet.parts import REPOSITORY_ROOT
+from tests.ami.programs import Programs
 from tests.infra.synthesis import resources, templates
 
 AGENT = REPOSITORY_ROOT / "ami" / "agent"
 SCRIPT = REPOSITORY_ROOT / "ami" / "host" / "telemetry.py"
-HOST = {
-    "PEAKPLAN_FLEET": "prime-day",
-    "PEAKPLAN_CELL": "cell-2",
-    "PEAKPLAN_GROUP": "inf2",
-    "PEAKPLAN_LOG_GROUP": "/peakplan/prime-day/cell-2",
-}
+WORDS = "FLEET=prime-day CELL=cell-2 GROUP=inf2 LOG_GROUP=/peakplan/prime-day/cell-2"
+HOST = dict(f"PEAKPLAN_{word}".split("=") for word in WORDS.split())
 NEURON = {name: metric for name, metric in metrics().metrics.items() if metric.source == "neuron"}
 # neuron-monitor's metric group that each of the Prometheus script's metrics comes from.
 GROUPS = {
@@ -39,16 +36,10 @@ GROUPS = {
 
 def boot(folder: Path, host: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run the host's script with an agent that only notes how it was started."""
-    control = folder / "agent-ctl"
-    control.write_text(f'#!/bin/sh\necho "$@" > {folder}/asked\n', encoding="utf-8")
-    control.chmod(0o755)
-    environment = host | {
-        "PEAKPLAN_AGENT_TEMPLATES": str(AGENT),
-        "PEAKPLAN_AGENT_FOLDER": str(folder),
-        "PEAKPLAN_AGENT_CONTROL": str(control),
-        "PATH": "/usr/bin:/bin",
-    }
-    return subprocess.run([sys.executable, str(SCRIPT)], env=environment, capture_output=True, text=True, check=False)
+    programs = Programs(folder)
+    places = {"TEMPLATES": AGENT, "FOLDER": folder, "CONTROL": programs.add("agent-ctl")}
+    told = host | {f"PEAKPLAN_AGENT_{name}": place for name, place in places.items()}
+    return programs.run(sys.executable, SCRIPT, **told)
 
 
 @pytest.fixture

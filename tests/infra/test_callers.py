@@ -24,7 +24,7 @@ from infra.fleet.synthetic_plans import CALLER, PORT, headers
 from service.api.api_keys import Callers
 from service.settings.choices import CallerSource
 from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.synthesis import lint_findings, templates
+from tests.infra.synthesis import lint_findings, only, resources, templates
 
 EXAMPLES = REPOSITORY_ROOT / "docs" / "examples"
 
@@ -191,16 +191,11 @@ def test_the_canary_stops_a_rollout_and_is_off_by_one_line() -> None:
 
 
 def test_nobody_but_the_canary_reaches_its_port() -> None:
-    found = {name: stack["Resources"].values() for name, stack in templates("dev").items()}
-    (opened,) = [
-        each["Properties"]
-        for stack in found.values()
-        for each in stack
-        if each["Type"] == "AWS::EC2::SecurityGroupIngress" and each["Properties"].get("FromPort") == PORT
-    ]
+    found = templates("dev")
+    ingress = [each for stack in found.values() for each in resources(stack, "AWS::EC2::SecurityGroupIngress").values()]
+    (opened,) = [each["Properties"] for each in ingress if each["Properties"].get("FromPort") == PORT]
     assert "Plans" in json.dumps(opened["SourceSecurityGroupId"])
-    groups = [each for each in found["Cell-1"] if each["Type"] == "AWS::EC2::SecurityGroup"]
+    groups = resources(found["Cell-1"], "AWS::EC2::SecurityGroup").values()
     assert str(PORT) not in json.dumps([each["Properties"].get("SecurityGroupIngress", []) for each in groups])
-    canaries = [each["Properties"] for each in found["Edge"] if each["Type"] == "AWS::Synthetics::Canary"]
-    assert [each["Name"] for each in canaries] == ["peakplan-dev-cell-1"]
-    assert canaries[0]["Schedule"]["Expression"] == "rate(1 minute)"
+    canary = only(found["Edge"], "AWS::Synthetics::Canary")
+    assert (canary["Name"], canary["Schedule"]["Expression"]) == ("peakplan-dev-cell-1", "rate(1 minute)")
