@@ -86,10 +86,15 @@ def resources(template: Template, kind: str) -> dict[str, Any]:
     return {name: each for name, each in template["Resources"].items() if each["Type"] == kind}
 
 
+def all_of(template: Template, kind: str) -> list[Any]:
+    """The properties of each resource of a type, without its AWS::."""
+    return [each["Properties"] for each in resources(template, f"AWS::{kind}").values()]
+
+
 def only(template: Template, kind: str) -> Any:
     """The properties of the one resource of its type."""
-    (found,) = resources(template, kind).values()
-    return found["Properties"]
+    (found,) = all_of(template, kind.removeprefix("AWS::"))
+    return found
 
 
 def told(parameter: str) -> Any:

@@ -19,6 +19,7 @@ from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.synthesis import (
     OWN_KEY,
     Template,
+    all_of,
     app_of,
     findings,
     lint_findings,
@@ -161,10 +162,6 @@ WITHOUT_RESOURCE = {
 NAMESPACES = ("Peakplan", "CloudWatchSynthetics")
 
 
-def of_kind(stacks: dict[str, Any], stack: str, kind: str) -> list[dict[str, Any]]:
-    return [each["Properties"] for each in resources(stacks[stack], f"AWS::{kind}").values()]
-
-
 def resources_of(stacks: dict[str, Any]) -> list[dict[str, Any]]:
     """The resources of one stack of each kind: cells are alike."""
     alike = [stack for name, stack in stacks.items() if name == "Cell-1" or "Cell" not in name]
@@ -238,24 +235,24 @@ def test_checkov_finds_nothing_unexplained(fleet: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_budget_and_anomalies_look_at_the_tag_that_every_resource_has_and_tell_tickets() -> None:
     asked = locked()
-    assert of_kind(templates("dev"), "Spending", "CE::AnomalyMonitor") == [], "a member account would be refused it"
-    (budget,) = of_kind(asked, "Spending", "Budgets::Budget")
-    (monitor,) = of_kind(asked, "Spending", "CE::AnomalyMonitor")
-    (subscription,) = of_kind(asked, "Spending", "CE::AnomalySubscription")
+    assert all_of(templates("dev")["Spending"], "CE::AnomalyMonitor") == [], "a member account would be refused it"
+    (budget,) = all_of(asked["Spending"], "Budgets::Budget")
+    (monitor,) = all_of(asked["Spending"], "CE::AnomalyMonitor")
+    (subscription,) = all_of(asked["Spending"], "CE::AnomalySubscription")
     assert budget["Budget"]["CostFilters"] == {"TagKeyValue": ["user:peakplan:fleet$dev"]}
     assert json.loads(monitor["MonitorSpecification"])["Tags"]["Key"] == "peakplan:fleet"
-    tags = of_kind(templates("dev"), "Cell-1", "ElasticLoadBalancingV2::LoadBalancer")[0]["Tags"]
+    tags = all_of(templates("dev")["Cell-1"], "ElasticLoadBalancingV2::LoadBalancer")[0]["Tags"]
     assert {"Key": "peakplan:fleet", "Value": "dev"} in tags
     told = [each["Subscribers"][0]["Address"] for each in budget["NotificationsWithSubscribers"]]
     topic = subscription["Subscribers"][0]["Address"]
     assert told == [topic, topic]
     (named,) = [
         each
-        for each in of_kind(templates("dev"), "Observability", "SNS::Topic")
+        for each in all_of(templates("dev")["Observability"], "SNS::Topic")
         if each["TopicName"].endswith("tickets")
     ]
     assert json.dumps(topic).endswith(f':{named["TopicName"]}"]]}}')
-    policies = of_kind(templates("dev"), "Observability", "SNS::TopicPolicy")
+    policies = all_of(templates("dev")["Observability"], "SNS::TopicPolicy")
     (of_topic,) = [each for each in policies if "Tickets" in json.dumps(each["Topics"])]
     publishers = [
         statement["Principal"].get("Service") for statement in of_topic["PolicyDocument"]["Statement"]
@@ -265,8 +262,8 @@ def test_budget_and_anomalies_look_at_the_tag_that_every_resource_has_and_tell_t
 
 
 def test_images_end_by_the_tag_that_the_pipeline_gives_them() -> None:
-    (pipeline,) = of_kind(templates("dev"), "Image", "ImageBuilder::ImagePipeline")
-    (policy,) = of_kind(templates("dev"), "Image", "ImageBuilder::LifecyclePolicy")
+    (pipeline,) = all_of(templates("dev")["Image"], "ImageBuilder::ImagePipeline")
+    (policy,) = all_of(templates("dev")["Image"], "ImageBuilder::LifecyclePolicy")
     assert policy["ResourceSelection"]["TagMap"] == pipeline["ImageTags"] == {"peakplan:fleet": "dev"}
     (detail,) = policy["PolicyDetails"]
     assert (detail["Filter"]["RetainAtLeast"], detail["Filter"]["Type"]) == (5, "AGE")
@@ -276,7 +273,7 @@ def test_images_end_by_the_tag_that_the_pipeline_gives_them() -> None:
 @pytest.mark.parametrize("stack", ["Cell-1", "Rollout"])
 def test_a_log_group_that_a_deleted_stack_kept_is_in_nobodys_way(stack: str) -> None:
     """Its name ends with a part of its own stack's id, which the next stack does not have."""
-    for group in of_kind(templates("dev"), stack, "Logs::LogGroup"):
+    for group in all_of(templates("dev")[stack], "Logs::LogGroup"):
         assert "AWS::StackId" in json.dumps(group["LogGroupName"])
 
 

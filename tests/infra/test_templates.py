@@ -21,6 +21,7 @@ from tests.infra.synthesis import (
     NETWORKS,
     WAYS,
     Template,
+    all_of,
     lint_findings,
     locked,
     only,
@@ -37,11 +38,6 @@ pytestmark = pytest.mark.slow  # a synth of each fleet, once
 SIGNED_ON_THE_HOST = "elasticache:Connect"
 FLEETS_THAT_SHIP = ("dev", "prime-day")
 AMI_DOCUMENTS = len(list((REPOSITORY_ROOT / "ami" / "components").glob("*.yaml")))
-
-
-def all_of(template: Template, kind: str) -> list[Any]:
-    """The properties of each resource of a type."""
-    return [each["Properties"] for each in resources(template, f"AWS::{kind}").values()]
 
 
 def listed(value: str | list[str]) -> list[str]:
