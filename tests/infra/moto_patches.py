@@ -24,7 +24,6 @@ from moto.route53.exceptions import NoSuchHostedZone
 from moto.route53.models import FakeZone, RecordSet, route53_backends
 from moto.s3.models import FakeBucket
 from moto.servicequotas.responses import ServiceQuotasResponse
-from moto.sns.models import Topic
 from moto.ssm.models import Parameter
 
 from tests.infra.moto_forwarding import Properties, call, instead
@@ -103,13 +102,6 @@ def _security_group(group: Any, properties: Properties, region: str) -> None:
         egress("RevokeSecurityGroupEgress")(region, everything)
     for rule in rules:
         egress("AuthorizeSecurityGroupEgress")(region, {"GroupId": group.id, **rule})
-
-
-@after_create(Topic)
-def _topic(topic: Any, properties: Properties, region: str) -> None:
-    if key := properties.get("KmsMasterKeyId"):
-        attribute = {"TopicArn": topic.arn, "AttributeName": "KmsMasterKeyId", "AttributeValue": key}
-        call("sns", "SetTopicAttributes")(region, attribute)
 
 
 @after_create(FakeZone)

@@ -432,22 +432,16 @@ def test_of_two_that_take_over_at_once_one_has_it(account: Account) -> None:
     quick = account.lock("deploy", now=clock)
     ssm = account.client("ssm")
 
-    class Slow:
-        """SSM of one who reads the lock, and writes only after the other has taken it."""
+    slow = account.client("ssm")  # of one who reads the lock, and writes only after the other has taken it
 
-        def __getattr__(self, name: str) -> Any:
-            if name != "get_parameter":
-                return getattr(ssm, name)
+    def read_and_dawdle(**asked: Any) -> Any:
+        found = ssm.get_parameter(**asked)
+        quick.acquire(take_over=True)
+        return found
 
-            def read_and_dawdle(**asked: Any) -> Any:
-                found = ssm.get_parameter(**asked)
-                quick.acquire(take_over=True)
-                return found
-
-            return read_and_dawdle
-
+    slow.get_parameter = read_and_dawdle
     with pytest.raises(LockedError, match="at this moment"):
-        account.lock("deploy", now=clock, ssm=Slow()).acquire(take_over=True)
+        account.lock("deploy", now=clock, ssm=slow).acquire(take_over=True)
 
 
 @pytest.mark.parametrize("missing", [[], ["cell-2"]])
