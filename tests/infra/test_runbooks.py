@@ -50,39 +50,30 @@ needs_clis = pytest.mark.skipif(
 _COMMAND = re.compile(r"(?:^|[\s$(;|])(?:aws [a-z0-9-]+ [a-z0-9-]+|make [a-z-]+|peakplan fleet [a-z-]+)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Block:
-    """Lines that are typed together: a block of code, or a command within a sentence."""
-
-    page: str
-    text: str
-
-    @property
-    def target(self) -> str | None:
-        """The target of a command of `make` or `peakplan` that stands alone: rollback, fleet cell out."""
-        found = re.match(r"(?:make|peakplan) ([a-z-]+(?: [a-z-]+)*)", self.text)
-        return found[1] if found else None
-
-    def operations(self) -> set[tuple[str, str]]:
-        """The services and operations that it asks the AWS CLI for."""
-        return set(re.findall(r"(?:^|[\s$(;|])aws ([a-z0-9-]+) ([a-z0-9-]+)", self.text))
+def target(block: str) -> str | None:
+    """The target of a command of `make` or `peakplan` that stands alone: rollback, fleet cell out."""
+    found = re.match(r"(?:make|peakplan) ([a-z-]+(?: [a-z-]+)*)", block)
+    return found[1] if found else None
 
 
-def blocks_of(page: Path) -> list[Block]:
-    """A page's blocks that have a command of `aws`, `make` or `peakplan`; what has neither is typed on a host."""
-    text = page.read_text(encoding="utf-8")
-    found = []
+def operations(block: str) -> set[tuple[str, str]]:
+    """The services and operations that it asks the AWS CLI for."""
+    return set(re.findall(r"(?:^|[\s$(;|])aws ([a-z0-9-]+) ([a-z0-9-]+)", block))
+
+
+def blocks_of(page: Path) -> list[str]:
+    """The lines that are typed together: a block of code, or a command within a sentence.
+
+    Each has a command of `aws`, `make` or `peakplan`; what has neither is typed on a host. Each line of a block that
+    has `make` or `peakplan` alone is a block of its own, so that it runs once.
+    """
+    text, found = page.read_text(encoding="utf-8"), list[str]()
     for fenced, within in re.findall(r"^```\n(.*?)^```|`([^`]+)`", text, re.DOTALL | re.MULTILINE):
         said = fenced or " ".join(within.split())  # a sentence's command may break at any space
         if _COMMAND.search(said) and (fenced or re.match(r"aws |make |peakplan fleet ", said)):
-            found += [Block(page.stem, each) for each in _alone(said)]
+            lines = said.strip().splitlines()
+            found += lines if all(line.startswith(("make ", "peakplan ")) for line in lines) else [said]
     return found
-
-
-def _alone(text: str) -> list[str]:
-    """Each line of a block that has `make` or `peakplan` alone is a block of its own, so that it runs once."""
-    lines = text.strip().splitlines()
-    return lines if all(line.startswith(("make ", "peakplan ")) for line in lines) else [text]
 
 
 def filled_in(text: str, values: Mapping[str, str]) -> str:
@@ -188,11 +179,11 @@ def as_before(shift: Shift) -> Iterator[None]:
 @pytest.mark.usefixtures("as_before")
 @pytest.mark.parametrize("page", [*RUNBOOKS, EVENT_DAY], ids=lambda page: page.stem)
 def test_every_aws_command_runs_as_it_stands_in_the_page(page: Path, shift: Shift) -> None:
-    blocks = [block for block in blocks_of(page) if block.operations()]
-    done, calls = shift.type(page, "\n".join(block.text for block in blocks))
+    blocks = [block for block in blocks_of(page) if operations(block)]
+    done, calls = shift.type(page, "\n".join(blocks))
     said = done.stdout + done.stderr
     assert [(call.words, call.said) for call in calls if not well(call)] == []
-    assert set().union(*(block.operations() for block in blocks)) <= {call.operation for call in calls}, said
+    assert set().union(*map(operations, blocks)) <= {call.operation for call in calls}, said
     assert {call.operation for call in calls if not call.answered} <= UNANSWERED
     assert "unbound variable" not in said
     assert "command not found" not in said
@@ -202,11 +193,10 @@ def test_every_aws_command_runs_as_it_stands_in_the_page(page: Path, shift: Shif
 @needs_clis
 def test_the_commands_move_a_cell_and_brings_the_release_before(shift: Shift) -> None:
     """Each command of the fleet once, as a page writes it."""
-    named = {block.target: (page, block) for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)}
-    for target in TARGETS:
-        page, block = named[target]
-        done, _ = shift.type(page, block.text)
-        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
+    named = {target(block): (page, block) for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)}
+    for page, block in (named[wanted] for wanted in TARGETS):
+        done, _ = shift.type(page, block)
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
 
 
 def test_on_call_finds_every_reason_of_a_plan_by_the_reader() -> None:
