@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
@@ -170,28 +170,14 @@ ROUTED: dict[str, Any] = _BY_NETWORK | {
 PEERED: dict[str, Any] = _BY_NETWORK | {"access.peering": WAYS["peering"]} | GRAVITON
 
 
-@cache
-def locked() -> dict[str, Template]:
-    """An internal fleet behind mutual TLS and PrivateLink, with keys and an authority of its own and reservations."""
-    return changed_fleet(LOCKED)
-
-
-@cache
-def public() -> dict[str, Template]:
-    """A fleet on the internet, behind JWT, with NAT and reserved balancers."""
-    return changed_fleet(PUBLIC)
-
-
-@cache
-def routed() -> dict[str, Template]:
-    """A fleet of one kind of hosts and a sandbox, whose callers come through a transit gateway, and that reaches S3."""
-    return changed_fleet(ROUTED)
-
-
-@cache
-def peered() -> dict[str, Template]:
-    """A fleet of two architectures, whose callers come through a peering."""
-    return changed_fleet(PEERED)
+# An internal fleet behind mutual TLS and PrivateLink, with keys and an authority of its own and reservations.
+locked = cache(partial(changed_fleet, LOCKED))
+# A fleet on the internet, behind JWT, with NAT and reserved balancers.
+public = cache(partial(changed_fleet, PUBLIC))
+# A fleet of one kind of hosts and a sandbox, whose callers come through a transit gateway, and that reaches S3.
+routed = cache(partial(changed_fleet, ROUTED))
+# A fleet of two architectures, whose callers come through a peering.
+peered = cache(partial(changed_fleet, PEERED))
 
 
 if __name__ == "__main__":
