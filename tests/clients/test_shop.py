@@ -1,6 +1,9 @@
 """The sample shop, and the badges on its products."""
 
 import json
+import sys
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,8 @@ import pytest
 from peakplan_client import catalogue, shop, sqlite_products
 from peakplan_client.errors import CatalogueError, SearchTimeoutError
 from peakplan_client.mapping import normal
-from peakplan_client.shop import Findings, Option, Shop
+from peakplan_client.shop import _JUDGED, LIMIT, Findings, Option, Shop
+from peakplan_client.wishes import Wishes
 from peakplan_client.wording import begins_a_name, calls_itself, ends_a_name, says, says_another
 
 NAMES = ["Red Leather Boots", "Blue Suede Boots", "Wool Socks", "Red Leather Handbag", "Oak Table"]
@@ -108,12 +112,34 @@ def test_a_search_ends_in_time(open_shop: Shop, monkeypatch: pytest.MonkeyPatch)
         open_shop.search_raw("leather", timeout=0)
 
 
-@pytest.mark.parametrize(
-    "wish", [{"facets": {"type": ["hiking boot " * 700]}}, {"exclude": {"brand": [f"x{at}" for at in range(1100)]}}]
-)
-def test_judging_by_a_long_plan_ends_in_time(wish: dict[str, Any], tmp_path: Path) -> None:
+def test_judging_ends_in_time(sample: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = Wishes.judge
+    monkeypatch.setattr(Wishes, "judge", lambda *given: time.sleep(0.05) or judge(*given))
     with pytest.raises(SearchTimeoutError):
-        Shop.open(tmp_path / "cache").find({"queries": ["boots"], **wish}, "boots", timeout=0.1)
+        sample.find({"queries": ["boots"]}, "boots", timeout=0.2)
+
+
+LONG = [f"x{at}" for at in range(1000)]
+
+
+@pytest.mark.parametrize(
+    ("wish", "steps"),
+    [
+        ({"facets": {"type": ["hiking boot " * 700]}}, 20_000),
+        ({"facets": {"type": LONG}}, 100_000),
+        ({"exclude": {"brand": LONG}}, 100_000),
+        ({"exclude": {"color": LONG}}, 100_000),
+    ],
+)
+def test_a_long_plan_is_judged_in_few_steps(wish: dict[str, Any], steps: int, sample: Shop) -> None:
+    """So that a caller with a plan of 16 KiB keeps no thread, and by it every other one, for seconds."""
+    taken = Counter[str]()
+    sys.setprofile(lambda _, event, __: taken.update((event,)))
+    try:
+        sample.find({"queries": ["boots"], **wish}, "boots", timeout=60.0)
+    finally:
+        sys.setprofile(None)
+    assert taken["call"] < _JUDGED * LIMIT * steps
 
 
 def test_several_may_build_it_at_once_and_it_is_built_once(tmp_path: Path, source: Path) -> None:
