@@ -29,7 +29,7 @@ def _template() -> Any:
         loader=folder, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, autoescape=False
     )
     environment.filters |= {"fmt": format, "ranked": _ranked, "plans": _plans, "errors": errors}
-    environment.filters |= {"whole": _whole, "harm": _harm}
+    environment.filters |= {"whole": _whole, "harm": _harm, "model": lambda processor: processor.partition(" (")[0]}
     environment.tests["calm"] = _is_calm
     environment.filters |= {"distinct": lambda values: list(dict.fromkeys(values)), "within": lambda key, of: of[key]}
     return environment.get_template("tables.md.jinja")

@@ -33,7 +33,6 @@ from infra.fleet.cost_report import (
 )
 from infra.fleet.model_folder import MISTRAL
 from infra.fleet.neuron_estimate import Deployed, Loop
-from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.sizing import target_utilisation
 from rehearsal.bench.tables import render
@@ -48,7 +47,6 @@ README = Path("README.md")
 DOCS = Path("docs")
 SHOWN = FLEETS / "prime-day.yaml"
 SEED = FLEETS / "mistral-7b.yaml"
-REHEARSED = REPOSITORY_ROOT / "docs" / "figures" / "rehearsals.json"
 _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re.DOTALL)
 
 
@@ -130,11 +128,11 @@ def routing() -> str:
 
 
 def seed_fleet() -> str:
-    """Return what the fleet of the seed's case is by formulae, what it costs, and what its rehearsal said."""
+    """Return what the fleet of the seed's case is by formulae, and what it costs."""
     settings, prices = FleetSettings.from_yaml(SEED), Prices.from_json()
     model = settings.model
     rows = [
-        "| group | a step | a plan, mean | p99 | a replica busy at most "
+        "| group | ms a step | ms a plan, mean | p99 | a replica busy at most "
         f"| {prices.currency} per million plans at full use |",
         "|---|---:|---:|---:|---:|---:|",
     ]
@@ -143,22 +141,15 @@ def seed_fleet() -> str:
         loop = Loop.read(rows=model.speculation_length)
         rate = deployed.plans_per_second(group.instance_type, loop)
         rows.append(
-            f"| {group.instance_type} | {deployed.step_ms:.1f} ms | {deployed.busy_ms(loop):.0f} ms | "
-            f"{deployed.p99_ms(loop):.0f} ms | {target_utilisation(settings, group):.0%} | "
+            f"| {group.instance_type} | {deployed.step_ms:.1f} | {deployed.busy_ms(loop):.0f} | "
+            f"{deployed.p99_ms(loop):.0f} | {target_utilisation(settings, group):.0%} | "
             f"{prices.instance_hour[group.instance_type] / 3600 / rate * 1e6:.0f} |"
         )
     costs = [
         f"{bill.load}: {bill.hourly:,.0f} {prices.currency} per hour, {bill.per_million_plans:.0f} per million plans"
         for bill in bills(settings, prices)
     ]
-    said = json.loads(REHEARSED.read_text(encoding="utf-8"))["fleets"][settings.name]
-    failed = [name for name, each in said["scenarios"].items() if not each["holds"]]
-    verdict = (
-        f"Rehearsed {said['at']} on {said['trace']}: {said['verdict']}; of {len(said['scenarios'])} scenarios failed: "
-        f"{', '.join(failed) or 'none'}; p99 of the worst 10 s of the forecast: "
-        f"{said['scenarios']['nominal']['worst_p99_ms']:.0f} ms"
-    )
-    return "\n".join([*rows, "", *(f"- {each}." for each in [*costs, verdict])])
+    return "\n".join([*rows, "", *(f"- {each}." for each in costs)])
 
 
 def _ways(ways: list[Way | NoWay]) -> list[str]:
