@@ -233,36 +233,36 @@ NOWHERE = "docs/runbooks"
 _LINK = re.compile(r"\]\(([^)#]+\.md)\)")
 _PAGE = """# Alarms
 
-Every cell has these; thresholds are prime-day's (`slo:`). The last row lists those that page; the others open a ticket
-(`on_call:`). Written by `python -m infra.fleet.alarm_table` from infra/fleet/alarms.py.
+Every cell has these, each with when it fires, by prime-day's thresholds (`slo:`). The last one names those that page;
+the others open a ticket (`on_call:`).
 
-{table}
+{alarms}
 
 Goals over 28 days: answers in time (`slo.goal`; the reader's count as good), and plans by the model or its cache
 (`slo.model_goal`). [Scaling policies' alarms](decisions/0022-scaling-on-offered-work.md) notify no one.
 
 Elsewhere, use these [Prometheus rules](monitoring/prometheus-rules.yaml) and [Grafana
-dashboard](monitoring/grafana.json). They expect the labels `fleet` and `cell` on every target, `group` too on hosts
-that stand in, the service scraped as job `peakplan`, and CloudWatch exporter's metrics of load balancer and Auto
-Scaling. `runbooks:` in the fleet file says where runbooks are published, for `runbook_url`.
+dashboard](monitoring/grafana.json). They expect the labels `fleet` and `cell` on every target, `group` on hosts that
+stand in, the service's job `peakplan`, and CloudWatch exporter's metrics of load balancer and Auto Scaling. `runbooks:`
+in the fleet file is the base of `runbook_url`.
 """
 
 
-def table(alarms: Sequence[Alarm]) -> str:
-    """Return a row for each alarm that tells somebody, with the first sentence of its meaning."""
-    rows = ["| alarm | meaning | fires when |", "|---|---|---|"]
+def listed(alarms: Sequence[Alarm]) -> str:
+    """Return a line for each alarm that tells somebody: the first sentence of its meaning, and when it fires."""
+    lines = []
     for alarm in alarms:
         if alarm.severity is not Severity.PART:
             meaning = alarm.meaning.partition(". ")[0].rstrip(".")
-            rows.append(f"| [{alarm.key}](runbooks/{alarm.runbook}.md) | {meaning} | {alarm.when} |")
-    return "\n".join(rows)
+            lines.append(f"- [{alarm.key}](runbooks/{alarm.runbook}.md): {meaning} ({alarm.when})")
+    return "\n".join(lines)
 
 
 def made(settings: FleetSettings) -> dict[str, str]:
     """Return every file that is generated from the alarms, by its path under docs/."""
     alarms, url = cell_alarms(settings), settings.runbooks.rstrip("/") or NOWHERE
     return {
-        "alarms.md": _PAGE.format(table=table(alarms)),
+        "alarms.md": _PAGE.format(alarms=listed(alarms)),
         "monitoring/prometheus-rules.yaml": prometheus_rules(alarms, url),
         "monitoring/grafana.json": grafana_dashboard(alarms, url),
     }

@@ -29,6 +29,8 @@ def _template() -> Any:
         loader=folder, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined, autoescape=False
     )
     environment.filters |= {"fmt": format, "ranked": _ranked, "plans": _plans, "errors": errors}
+    environment.filters |= {"whole": _whole, "harm": _harm, "model": lambda processor: processor.partition(" (")[0]}
+    environment.tests["calm"] = _is_calm
     environment.filters |= {"distinct": lambda values: list(dict.fromkeys(values)), "within": lambda key, of: of[key]}
     return environment.get_template("tables.md.jinja")
 
@@ -43,6 +45,35 @@ def _plans(engines: Iterable[tuple[str, dict[str, Any]]]) -> list[tuple[str, str
     """Return engine, way of decoding and times of plans, the quickest first."""
     every = [(name, how, plan) for name, one in engines for how, plan in one["plans"].items()]
     return sorted(every, key=lambda item: float(item[2]["p50_ms"]))
+
+
+def _whole(one: dict[str, Any], planner: str, turns: str) -> str:
+    """Return the share of a set's first or later turns of which every field is right."""
+    return format(one[planner][turns]["whole"], ".2f")
+
+
+def _harm(found: dict[str, Any]) -> str:
+    """Return the share of all turns of which a planner's plan does harm."""
+    both = found["first"], found["later"]
+    return format(sum(one["harm"] * one["turns"] for one in both) / sum(one["turns"] for one in both), ".3f")
+
+
+def _is_calm(scenario: str, fleets: dict[str, dict[str, Any]]) -> bool:
+    """Tell whether every fleet serves a scenario as well as its nominal day: a row of it would tell nothing new."""
+    for fleet in fleets.values():
+        nominal, found = fleet["scenarios"].get("nominal"), fleet["scenarios"].get(scenario)
+        if found is not None and (
+            nominal is None
+            or found is nominal
+            or not found["holds"]
+            or found["breaks_at"]
+            or found["pages"]
+            or found["worst_p99_ms"] > 1.15 * nominal["worst_p99_ms"]
+            or round(found["percent_failed"], 2) > 0.02
+            or found["percent_by_rule"] > nominal["percent_by_rule"] + 0.005
+        ):
+            return False
+    return True
 
 
 def errors(figure: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ FIGURE = Path("docs/figures/gallery.json")
 QUESTIONS = Path(__file__).with_name("gallery_questions.jsonl")
 JUDGEMENTS = Path(__file__).with_name("gallery_judgements.jsonl")
 USABLE, PARTLY, WRONG = "usable", "partly", "wrong"
-SHOWN = 10  # of the plans without a fault
+SHOWN = 4  # of the plans without a fault
 Asked = dict[str, Any]  # {"query": str, "history": [str]}, as POST /plan takes it
 
 

@@ -1,4 +1,4 @@
-"""The licences of what the service installs: a table for docs/licences.md, and a check that each is one we may ship.
+"""The licences of what the service installs: a list for docs/licences.md, and a check that each is one we may ship.
 
 `--check` fails for a package whose licence is unknown or not in the list. Read from the packages' own metadata.
 """
@@ -70,13 +70,12 @@ def is_allowed(licence: str) -> bool:
     return all(any(choice.strip() in ALLOWED for choice in part.split(" OR ")) for part in parts)
 
 
-def table() -> str:
-    """Return the table of docs/licences.md, a row for each licence."""
+def listed() -> str:
+    """Return the list of docs/licences.md, a line for each licence."""
     packages: dict[str, list[str]] = {}
     for name, (_, licence) in sorted(licences().items()):
         packages.setdefault(licence, []).append(name)
-    rows = [f"| {licence} | {', '.join(names)} |" for licence, names in sorted(packages.items())]
-    return "\n".join(["| licence | packages |", "|---|---|", *rows])
+    return "\n".join(f"- {licence}: {', '.join(names)}" for licence, names in sorted(packages.items()))
 
 
 def main() -> int:
@@ -86,7 +85,7 @@ def main() -> int:
     found = licences()
     refused = {name: licence for name, (_, licence) in found.items() if not is_allowed(licence)}
     if not arguments.check:
-        print(table())
+        print(listed())
     for name, licence in refused.items():
         print(f"{name}: {licence or 'no licence named'}: may we ship it? rehearsal/tools/licences.py lists what we may")
     return 1 if arguments.check and refused else 0

@@ -21,7 +21,6 @@ from infra.fleet.cost import Prices, bills
 from infra.fleet.cost_report import (
     CPU_TYPES,
     KINDS,
-    NEURON_TYPES,
     SLO_MS,
     NoWay,
     Option,
@@ -32,16 +31,14 @@ from infra.fleet.cost_report import (
     pays_from,
     table,
 )
-from infra.fleet.instances import catalogue
 from infra.fleet.model_folder import MISTRAL
-from infra.fleet.neuron_estimate import BATCHES, Deployed, Loop, busy_ms, plans_per_second
-from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.neuron_estimate import Deployed, Loop
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.sizing import target_utilisation
 from rehearsal.bench.tables import render
 from rehearsal.tools.first_answer import render as render_first_answer
 from rehearsal.tools.gallery import render as render_gallery
-from rehearsal.tools.licences import table as licence_table
+from rehearsal.tools.licences import listed as licence_list
 from service.environment import Variable, variables
 from service.settings import Settings
 
@@ -50,7 +47,6 @@ README = Path("README.md")
 DOCS = Path("docs")
 SHOWN = FLEETS / "prime-day.yaml"
 SEED = FLEETS / "mistral-7b.yaml"
-REHEARSED = REPOSITORY_ROOT / "docs" / "figures" / "rehearsals.json"
 _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re.DOTALL)
 
 
@@ -72,13 +68,6 @@ def decisions() -> str:
     pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
     headings = [(page.name, page.read_text(encoding="utf-8").partition("\n")[0]) for page in pages]
     return "\n".join(f"- [{heading.removeprefix('# ')}]({name})" for name, heading in headings)
-
-
-_SETTINGS_HEAD = ("| variable | default | what |", "|---|---|---|")
-
-
-def _setting(variable: Variable) -> str:
-    return f"| `{variable.name}` | {_default(variable.field.default)} | {variable.field.description} |"
 
 
 def _listed(variable: Variable) -> str:
@@ -128,21 +117,22 @@ def routing() -> str:
         f"| {settings.name}, {prices.currency} per hour | plans per minute | `off`, `overload` | `always` | less |",
         "|---|---:|---:|---:|---:|",
     ]
-    rows += [
-        f"| {off.load} | {off.plans_per_minute:,.0f} | {off.hourly:,.0f} | {always.hourly:,.0f} | "
-        f"{1 - always.hourly / off.hourly:.0%} |"
-        for off, always in by_routing(settings, prices)
-    ]
+    loads: dict[str, list[str]] = {}  # those that cost the same share a row
+    for off, always in by_routing(settings, prices):
+        less = f"{1 - always.hourly / off.hourly:.0%}"
+        row = f"{off.plans_per_minute:,.0f} | {off.hourly:,.0f} | {always.hourly:,.0f} | {less}"
+        loads.setdefault(row, []).append(off.load)
+    rows += [f"| {', '.join(named)} | {row} |" for row, named in loads.items()]
     left = f"With `always`, {settings.model.work_by_choice:.1%} of the model's work is left (`reader.json`)."
     return "\n".join([*rows, "", left])
 
 
 def seed_fleet() -> str:
-    """Return what the fleet of the seed's case is by formulae, what it costs, and what its rehearsal said."""
+    """Return what the fleet of the seed's case is by formulae, and what it costs."""
     settings, prices = FleetSettings.from_yaml(SEED), Prices.from_json()
     model = settings.model
     rows = [
-        "| group | a step | a plan, mean | p99 | a replica busy at most "
+        "| group | ms a step | ms a plan, mean | p99 | a replica busy at most "
         f"| {prices.currency} per million plans at full use |",
         "|---|---:|---:|---:|---:|---:|",
     ]
@@ -151,44 +141,15 @@ def seed_fleet() -> str:
         loop = Loop.read(rows=model.speculation_length)
         rate = deployed.plans_per_second(group.instance_type, loop)
         rows.append(
-            f"| {group.instance_type} | {deployed.step_ms:.1f} ms | {deployed.busy_ms(loop):.0f} ms | "
-            f"{deployed.p99_ms(loop):.0f} ms | {target_utilisation(settings, group):.0%} | "
+            f"| {group.instance_type} | {deployed.step_ms:.1f} | {deployed.busy_ms(loop):.0f} | "
+            f"{deployed.p99_ms(loop):.0f} | {target_utilisation(settings, group):.0%} | "
             f"{prices.instance_hour[group.instance_type] / 3600 / rate * 1e6:.0f} |"
         )
     costs = [
         f"{bill.load}: {bill.hourly:,.0f} {prices.currency} per hour, {bill.per_million_plans:.0f} per million plans"
         for bill in bills(settings, prices)
     ]
-    said = json.loads(REHEARSED.read_text(encoding="utf-8"))["fleets"][settings.name]
-    failed = [name for name, each in said["scenarios"].items() if not each["holds"]]
-    verdict = (
-        f"Rehearsed {said['at']} on {said['trace']}: {said['verdict']}; of {len(said['scenarios'])} scenarios failed: "
-        f"{', '.join(failed) or 'none'}; p99 of the worst 10 s of the forecast: "
-        f"{said['scenarios']['nominal']['worst_p99_ms']:.0f} ms"
-    )
-    return "\n".join([*rows, "", *(f"- {each}." for each in [*costs, verdict])])
-
-
-def at_full_use() -> str:
-    """Return the plans a second of each kind of instance at full use, by formulae and by measured processors."""
-    prices, loop = Prices.from_json(), Loop.read()
-    rates = {
-        f"{kind}, batches of {batch} ({busy_ms(loop, batch):.0f} ms)": plans_per_second(kind, loop, batch)
-        for batch in BATCHES
-        for kind in NEURON_TYPES
-    }
-    for kind in CPU_TYPES:
-        instance = catalogue().types[kind]
-        if (time := cpu_service_time(kind)) is not None:
-            rates[f"{kind}, int8 kernels"] = instance.cores * 1000 / time.mean_ms
-    rows = [
-        f"| at full use (ms of a NeuronCore) | plans per second | {prices.currency} per million plans |",
-        "|---|---:|---:|",
-    ]
-    for name, rate in rates.items():
-        million = prices.instance_hour[name.partition(",")[0]] / 3600 / rate * 1e6
-        rows.append(f"| {name} | {rate:.0f} | {million:.2f} |")
-    return "\n".join(rows)
+    return "\n".join([*rows, "", *(f"- {each}." for each in costs)])
 
 
 def _ways(ways: list[Way | NoWay]) -> list[str]:
@@ -221,11 +182,10 @@ def planner_sizes() -> str:
 
 # Blocks that show no file of docs/figures, then those that show one by other means or under another name.
 TABLES: dict[str, Callable[[], str]] = {
-    "licences": licence_table,
+    "licences": licence_list,
     "every_setting": every_setting,
     "decisions": decisions,
     "ordinary_peak": ordinary_peak,
-    "at_full_use": at_full_use,
     "planner_sizes": planner_sizes,
     "seed_fleet": seed_fleet,
     "routing_bill": routing,

@@ -88,8 +88,7 @@ class Settings(BaseSettings):
         default=PREFIX_CACHE_BYTES,
         ge=0,
         le=2**36,
-        description="memory of each replica for prompts read, so that a later turn costs only new words; 0: none "
-        "(docs/speed.md)",
+        description="memory of each replica for prompts read; 0: none (docs/speed.md)",
     )
     oversubscribe: bool = Field(default=False, description="allow more replicas than cores; p99 rises")
     max_prompt_tokens: int = Field(
@@ -104,7 +103,7 @@ class Settings(BaseSettings):
         default=0.0,
         ge=0,
         le=300,
-        description="after SIGTERM, how long to serve while not ready, so that the load balancer stops sending",
+        description="after SIGTERM, how long to serve while not ready",
     )
     shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then, how long requests in flight may take")
     shop_dir: Path | None = Field(

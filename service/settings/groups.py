@@ -26,19 +26,17 @@ class ExperimentSettings(BaseModel):
     name: str = Field(default="", description="its name, which is also its salt; empty: none")
     arms: str = Field(
         default="",
-        description="control=50,rules=50. rules, routing-off, routing-overload and routing-always change who plans; "
-        "any other name is the shop's own",
+        description="arms and their shares: control=50,rules=50",
     )
 
     serves: str = Field(
         default="",
-        description="this host's arms, comma-separated, where its model, release or shop folder makes them; empty: all",
+        description="this host's arms, comma-separated; empty: all",
     )
 
     shops: str = Field(
         default="",
-        description="arms with a shop folder of their own, or none: newer=shops/newer,without=none; others use "
-        "PEAKPLAN_SHOP_DIR",
+        description="shop folders of arms, or none: newer=shops/newer,without=none",
     )
 
     @field_validator("arms")
@@ -123,7 +121,7 @@ class QueueSettings(BaseModel):
         default=0,
         ge=0,
         le=86400,
-        description="with a replica down for longer, not ready, so that the host is replaced; 0: never",
+        description="with a replica down for longer, not ready; 0: never",
     )
     backlog_ms: int = Field(
         default=100, ge=10, le=2000, description="the gateway's own backlog above which it answers 503"
@@ -176,7 +174,7 @@ class AuthSettings(BaseModel):
 
     api_keys: SecretStr = Field(default=SecretStr(""), description="lines of `name, SHA-256 of a key, its rate`")
     api_keys_file: Path | None = Field(
-        default=None, description="a file of lines `name, SHA-256 of a key, its rate`, reloaded when it changes"
+        default=None, description="a file of lines of PEAKPLAN_API_KEYS, reloaded when it changes"
     )
     control_token: SecretStr = Field(
         default=SecretStr(""), description="allows POST /drain and /reload from this host; empty: signals only"
@@ -190,8 +188,8 @@ class AuthSettings(BaseModel):
     caller_claim: str = Field(
         default="sub", min_length=1, max_length=100, description="the token's claim that names the caller"
     )
-    caller_rates: str = Field(default="", description="rates of these callers: name=rate, comma-separated")
-    caller_networks: str = Field(default="", description="names of callers' networks: name=network, comma-separated")
+    caller_rates: str = Field(default="", description="name=rate, comma-separated")
+    caller_networks: str = Field(default="", description="name=network, comma-separated")
 
     @model_validator(mode="after")
     def _one_tells_who_calls(self) -> Self:

@@ -200,7 +200,7 @@ def test_the_worst_run_of_each_scenario_is_shown_and_a_later_report_takes_the_pl
     assert verdicts.main([*first, "--figure", str(figure)]) == 0
     assert verdicts.main([str(written(tmp_path, report(holds=False))), "--figure", str(figure)]) == 0
     shown = render("rehearsals", json.loads(figure.read_text(encoding="utf-8")))
-    assert "| fault-0 | FAIL, breaks at 2.5x | 0.01% | 0.03% | 90 ms | saturation | PASS, breaks at" in shown
+    assert "| fault-0 | **FAIL**, 90, breaks at 2.5x, reader 0.01%, failed 0.03%, pages saturation | 90," in shown
 
 
 @pytest.mark.parametrize(
