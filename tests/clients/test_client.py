@@ -108,7 +108,7 @@ def test_what_would_be_wrong_again_is_told_and_not_asked_again(
     ask: Ask, response: httpx.Response, error: type[PlannerError], why: str
 ) -> None:
     fake = Fake(first=[response, OK], second=[OK])
-    with pytest.raises(error, match=why) as raised:
+    with pytest.raises(error, match=why or None) as raised:
         ask(fake)
     assert getattr(raised.value, "status", None) == response.status_code
     assert fake.hosts == ["first"]

@@ -5,7 +5,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -21,59 +21,44 @@ Answers = Callable[[httpx.Request], httpx.Response]
 
 
 class Sender:
-    """A sender that begins once everything waits, whose clock moves only while it waits.
-
-    `moves` gives how much of each wait passes before something wakes it, else all of it; `coming` are events put
-    at the end of each wait.
-    """
+    """A sender that begins once everything waits, whose pauses take no time but move its clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.paused, self.asked = list[float](), list[tuple[float, httpx.Request]]()
-        self.moves, self.coming = list[float](), list[list[str]]()
-        self._now, self._patch = 1000.0, monkeypatch
-        self._sender: EventSender
+        self.paused: list[float] = []
+        self.asked: list[httpx.Request] = []
+        self._now = 1000.0
+        self._patch = monkeypatch
 
-    def send(self, service: Answers, count: int, *, close: float | None = 1e9, **options: Any) -> EventSender:
-        """Send so many events and close the sender, or, without `close`, once it has nothing left."""
+    def send(self, service: Answers, count: int, *, close: float = 1e9, urls: Any = "http://a") -> EventSender:
+        """Send so many events and close the sender."""
 
         def answer(request: httpx.Request) -> httpx.Response:
-            self.asked.append((round(self._now - 1000, 6), request))
+            self.asked.append(request)
             return service(request)
 
-        options = {"endpoints": "http://a", "token": "secret", "transport": httpx.MockTransport(answer), **options}
-        self._sender = EventSender(options.pop("endpoints"), **options)
-        with self._sender._changed:
-            self._patch.setattr(self._sender._changed, "wait", self._wait)
+        sender = EventSender(urls, token="secret", transport=httpx.MockTransport(answer))
+        with sender._changed:
+            self._patch.setattr(sender._changed, "wait", self._wait)
             self._patch.setattr(time, "monotonic", lambda: self._now)
-            self._put(map(str, range(count)))
-            if close is not None:
-                self._sender._ends_at = self._now + close
-            self._sender._changed.notify()
-        self._sender._thread.join(PATIENCE)
-        assert not self._sender._thread.is_alive()
-        return self._sender
+            for number in range(count):
+                assert sender.put({"query_id": str(number)})
+            sender._ends_at = self._now + close
+            sender._changed.notify()
+        sender._thread.join(PATIENCE)
+        assert not sender._thread.is_alive()
+        return sender
 
     def pass_time(self, seconds: float) -> None:
         self._now += seconds
 
-    def _put(self, names: Iterable[str]) -> None:
-        assert all(self._sender.put({"query_id": name}) for name in names)
-
     def _wait(self, timeout: float | None = None) -> bool:
-        if timeout is None:  # everything is sent
-            self._sender._ends_at = self._now
-            return True
-        self.paused.append(timeout)
-        self.pass_time(timeout * (self.moves.pop(0) if self.moves else 1.0))
-        self._put(self.coming.pop(0) if self.coming else ())
+        if timeout is not None:
+            self.paused.append(timeout)
+            self.pass_time(timeout)
         return True
 
     def sizes(self) -> list[int]:
-        return [len(json.loads(request.content)) for _, request in self.asked]
-
-    def names(self) -> list[tuple[float, str]]:
-        """Return when each request was sent, and the names of its events."""
-        return [(at, "".join(event["query_id"] for event in json.loads(request.content))) for at, request in self.asked]
+        return [len(json.loads(request.content)) for request in self.asked]
 
 
 @pytest.fixture
@@ -85,16 +70,12 @@ def accept(_: httpx.Request) -> httpx.Response:
     return httpx.Response(202, json={"refused": []})
 
 
-def test_64_go_at_a_time_to_the_path_of_outcomes_of_the_endpoint_that_takes_them(sender: Sender) -> None:
-    done = sender.send(
-        lambda request: httpx.Response(503) if request.url.host == "a" else accept(request), 129,
-        endpoints=["http://a/", "http://b/"],
-    )  # fmt: skip
-    assert [request.url.host for _, request in sender.asked] == ["a", "b", "b", "b"]
-    assert (sender.sizes(), sender.paused) == ([64, 64, 64, 1], [])
+def test_64_go_at_a_time_to_the_path_of_outcomes(sender: Sender) -> None:
+    done = sender.send(accept, 129, urls="http://a/")
+    assert sender.sizes() == [64, 64, 1]
     assert (done.sent, done.dropped, done.refused) == (129, 0, 0)
-    for _, request in sender.asked:
-        assert (request.url.path, request.headers["authorization"]) == ("/outcomes", "Bearer secret")
+    for request in sender.asked:
+        assert (str(request.url), request.headers["authorization"]) == ("http://a/outcomes", "Bearer secret")
         assert waits(request) == 5
 
 
@@ -141,7 +122,16 @@ def test_answers_that_are_too_large_or_do_not_end_cost_so_much_and_the_events_ar
     ])  # fmt: skip
     done = sender.send(lambda request: next(answers, accept(request)), 1)
     assert (done.sent, sender.paused) == (1, pytest.approx([0.1, 0.2, 0.4]))
-    assert len({request.content for _, request in sender.asked}) == 1
+    assert len({request.content for request in sender.asked}) == 1
+
+
+def test_the_second_endpoint_has_them_at_once_where_the_first_is_down(sender: Sender) -> None:
+    done = sender.send(
+        lambda request: httpx.Response(503) if request.url.host == "a" else accept(request), 2,
+        urls=["http://a", "http://b"],
+    )  # fmt: skip
+    assert [request.url.host for request in sender.asked] == ["a", "b"]
+    assert (done.sent, sender.paused) == (2, [])
 
 
 @pytest.mark.parametrize(("seconds", "sizes", "paused"), [(0.29, [64, 64, 8, 8], [0.1, 0.1]),
@@ -173,20 +163,6 @@ def test_ten_thousand_may_wait_those_that_are_under_way_included() -> None:
     assert (waiting.sent, waiting.dropped) == (10_000, 2)
 
 
-def test_events_linger_for_others_since_the_first_of_them(sender: Sender) -> None:
-    sender.moves, sender.coming = [0.2, 0.5], [["1"], ["2", "3"]]
-    sender.send(accept, 1, close=None, linger_ms=500)
-    assert sender.names() == [(0.5, "0123")]
-
-
-def test_events_that_come_while_the_service_is_down_do_not_shorten_its_pauses(sender: Sender) -> None:
-    """Each of them woke the sender, which asked a service that was down as often as its shop had events."""
-    answers = iter([httpx.Response(503), httpx.Response(503)])
-    sender.moves, sender.coming = [0.25, 0.25, 0.5], [["1"], ["2"]]
-    sender.send(lambda request: next(answers, accept(request)), 1, close=None, linger_ms=0)
-    assert sender.names() == [(0.0, "0"), (0.1, "0"), (0.3, "0"), (0.3, "12")]
-
-
 def test_an_event_keeps_its_own_id_and_a_sender_needs_an_endpoint() -> None:
     with EventSender("http://a", transport=httpx.MockTransport(accept)) as own:
         given = {"event_id": "mine"}
@@ -198,58 +174,135 @@ def test_an_event_keeps_its_own_id_and_a_sender_needs_an_endpoint() -> None:
             EventSender(none)
 
 
+class Lingering:
+    """A sender whose clock moves only while it waits: `moves` gives how much of each wait passes before it is woken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: Answers, linger_ms: float, moves: list[float]) -> None:
+        self.now, self.asked = 1000.0, list[tuple[float, list[dict[str, Any]]]]()
+        self._moves, self._answers = moves, answers
+        self.sender = EventSender("http://a", linger_ms=linger_ms, transport=httpx.MockTransport(self._answer))
+        self.at_wait: Callable[[], object] = lambda: None
+        with self.sender._changed:  # until the patches are there
+            monkeypatch.setattr(self.sender._changed, "wait", self._wait)
+            monkeypatch.setattr(time, "monotonic", lambda: self.now)
+            self.put("first")
+            self.sender._changed.notify()
+
+    def put(self, *names: str) -> None:
+        assert all(self.sender.put({"query_id": name}) for name in names)
+
+    def ended(self) -> "Lingering":
+        self.sender._thread.join(PATIENCE)
+        assert not self.sender._thread.is_alive()
+        return self
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append((round(self.now - 1000, 6), json.loads(request.content)))
+        return self._answers(request)
+
+    def _wait(self, timeout: float | None = None) -> bool:
+        if timeout is None:  # everything is sent
+            self.sender._ends_at = self.now
+            return True
+        self.now += timeout * (self._moves.pop(0) if self._moves else 1.0)
+        self.at_wait()
+        return True
+
+    def names(self) -> list[tuple[float, list[str]]]:
+        return [(at, [event["query_id"] for event in events]) for at, events in self.asked]
+
+
+def test_events_linger_for_others_since_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    coming = iter([("second",), ("third", "fourth")])
+    lingering = Lingering(monkeypatch, accept, 500, [0.2, 0.5])
+    lingering.at_wait = lambda: lingering.put(*next(coming, ()))
+    assert lingering.ended().names() == [(0.5, ["first", "second", "third", "fourth"])]
+
+
+def test_events_that_come_while_the_service_is_down_do_not_shorten_its_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them woke the sender, which asked a service that was down as often as its shop had events."""
+    answers = iter([httpx.Response(503), httpx.Response(503)])
+    lingering = Lingering(monkeypatch, lambda request: next(answers, accept(request)), 0, [0.25, 0.25, 0.5])
+    coming = iter([("second",), ("third",)])
+    lingering.at_wait = lambda: lingering.put(*next(coming, ()))
+    assert lingering.ended().names() == [
+        (0.0, ["first"]), (0.1, ["first"]), (0.3, ["first"]), (0.3, ["second", "third"]),
+    ]  # fmt: skip
+
+
 class Gate:
-    """A service that refuses requests which are too large; `asked` are the names of each request's events."""
+    """Counts events that arrive; those who wait for a number are told."""
 
     def __init__(self) -> None:
-        self.asked = list[list[str]]()
-        self.changed = threading.Condition()
+        self.sizes, self.names = list[int](), list[str]()
+        self._changed = threading.Condition()
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        with self.changed:
-            self.asked.append([event["query_id"] for event in json.loads(request.content)])
-            self.changed.notify_all()
-        return accept(request) if len(request.content) <= MOST_BYTES else httpx.Response(413)
+        assert len(request.content) <= MOST_BYTES
+        events = json.loads(request.content)
+        with self._changed:
+            self.sizes.append(len(events))
+            self.names += [event["query_id"] for event in events]
+            self._changed.notify_all()
+        return accept(request)
 
     def wait_for(self, count: int) -> None:
-        with self.changed:
-            assert self.changed.wait_for(lambda: sum(map(len, self.asked)) >= count, PATIENCE)
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.names) >= count, PATIENCE)
 
 
 FOR_EVER_MS = 1e8
 
 
-@pytest.mark.parametrize(("message", "full", "count"), [("", 64, 66), ("ä" * 600, 12, 40)])
-def test_a_request_is_full_by_number_or_bytes_and_the_end_sends_the_rest_in_order(
-    message: str, full: int, count: int
-) -> None:
+def test_a_full_request_lingers_for_nobody_and_the_end_sends_the_rest_in_order() -> None:
     gate = Gate()
     with EventSender("http://a", linger_ms=FOR_EVER_MS, transport=httpx.MockTransport(gate)) as sender:
-        for number in range(count):
-            assert sender.put({"query_id": str(number), "message": message})
-            if number % full == full - 1:
-                gate.wait_for(number + 1)  # it lingers for nobody
-    assert list(map(len, gate.asked)) == [*[full] * (count // full), count % full]
-    assert [name for names in gate.asked for name in names] == [str(number) for number in range(count)]
-    assert (sender.sent, sender.refused) == (count, 0)
+        for number in range(66):
+            assert sender.put({"query_id": str(number)})
+            if number == 63:
+                gate.wait_for(64)
+    assert gate.sizes == [64, 2]
+    assert gate.names == [str(number) for number in range(66)]
+    assert sender.sent == 66
+
+
+def test_long_events_fill_a_request_by_their_bytes() -> None:
+    gate = Gate()
+    with EventSender("http://a", linger_ms=FOR_EVER_MS, transport=httpx.MockTransport(gate)) as sender:
+        for number in range(40):
+            assert sender.put({"query_id": str(number), "message": "ä" * 600})
+        gate.wait_for(36)
+    assert gate.names == [str(number) for number in range(40)]
+    assert max(gate.sizes) == gate.sizes[0] == 12
+    assert sender.sent == 40
 
 
 def test_an_event_that_no_request_can_hold_ends_no_sender_and_what_comes_later_lingers() -> None:
     """It is sent alone, for the service to say that it is too large."""
-    gate = Gate()
-    with EventSender("http://a", linger_ms=FOR_EVER_MS, transport=httpx.MockTransport(gate)) as sender:
+    asked: list[list[str]] = []
+    told = threading.Condition()
+
+    def service(request: httpx.Request) -> httpx.Response:
+        with told:
+            asked.append([event["query_id"] for event in json.loads(request.content)])
+            told.notify_all()
+        return accept(request) if len(request.content) <= MOST_BYTES else httpx.Response(413)
+
+    with EventSender("http://a", linger_ms=FOR_EVER_MS, transport=httpx.MockTransport(service)) as sender:
         for number in range(20):  # each fills a request alone, and is forgotten with it
             assert sender.put({"query_id": str(number), "message": "x" * 2 * MOST_BYTES})
-            gate.wait_for(number + 1)
+            with told:
+                assert told.wait_for(lambda number=number: len(asked) == number + 1, PATIENCE)
         rest: list[dict[str, str]] = [
-            {"query_id": "20", "event_id": "a", "message": ""}, {"query_id": "21", "event_id": "b"},
-        ]  # fmt: skip
+            {"query_id": "20", "event_id": "a", "message": ""},
+            {"query_id": "21", "event_id": "b"},
+        ]
         room = MOST_BYTES - len(json.dumps(rest, separators=(",", ":")))
         assert sender.put({**rest[0], "message": "x" * room})  # fills a request together with the last one
-        with gate.changed:
-            assert not gate.changed.wait(0.05)
+        with told:
+            assert not told.wait(0.05)
         assert sender.put(rest[1])
-    assert gate.asked == [*([str(number)] for number in range(20)), ["20", "21"]]
+    assert asked == [*([str(number)] for number in range(20)), ["20", "21"]]
     assert (sender.sent, sender.refused) == (2, 20)
 
 
@@ -262,5 +315,5 @@ def test_what_is_no_json_is_refused_and_the_sender_goes_on(caplog: pytest.LogCap
         changed = {"query_id": "as it was"}
         assert sender.put(changed)
         changed["query_id"] = "as it is"
-    assert (sender.sent, sender.refused, gate.asked) == (1, 3, [["as it was"]])
+    assert (sender.sent, sender.refused, gate.names) == (1, 3, ["as it was"])
     assert "it is no JSON: TypeError" in caplog.text
