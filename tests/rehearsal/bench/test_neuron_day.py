@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 import yaml
 
 from infra.fleet.parts import REPOSITORY_ROOT
-from infra.fleet.settings import FleetSettings
-from rehearsal.bench.neuron_day.__main__ import best, host_settings
-from rehearsal.bench.neuron_day.day import Day, Graph, Task, run_task
+from infra.fleet.settings import FLEETS, FleetSettings
+from rehearsal.bench.neuron_day.__main__ import best, host_settings, lines, model_settings
+from rehearsal.bench.neuron_day.day import Day, Graph, Task, graphs, inputs, result_file, run_task, tasks
 from service.engines.neuron.packages import PINS
 from service.requirement_parts import FILE, lines_of
 from tests.ami.programs import Programs
@@ -48,6 +49,10 @@ PLANS = {
     WIDE.name: {"medusa": timed(8.5, 28, 117)},
     BATCH.name: {"medusa": timed(4.5, 90, 222)},
 }
+COMPILED = {
+    graph.name: {"rows": rows, "sequence_length": length, "context_buckets": [64, 384]}
+    for graph, rows, length in ((TREE, 13, 512), (WIDE, 48, 576), (BATCH, 13, 512))
+}
 
 
 def test_most_plans_a_second_a_core_are_deployed_where_the_slowest_leave_room() -> None:
@@ -61,23 +66,72 @@ def test_most_plans_a_second_a_core_are_deployed_where_the_slowest_leave_room() 
     assert best(every, {TREE.name: {"failed": "nrt_init"}}, 300) is None
 
 
-@pytest.mark.parametrize(
-    ("does", "words"),
-    [
-        ("exec 9>{lock}; flock 9; sleep 600 & sleep 600", "ended after 0 s"),
-        ("exec 9>{lock}; flock 9; echo nrt_init failed; kill -9 $$", "nrt_init failed"),
-    ],
-    ids=["hangs", "dies"],
-)
-def test_a_part_that_hangs_or_dies_is_told_and_gone_with_all_that_it_started(
-    does: str, words: str, tmp_path: Path
-) -> None:
-    python, lock = tmp_path / "python", tmp_path / "core"
-    python.write_text(f"#!/bin/bash\n{does.format(lock=lock)}\n", encoding="utf-8")
-    python.chmod(0o755)
+@pytest.mark.parametrize("graph", [TREE, WIDE, BATCH], ids=["the tree", "more rows", "a batch"])
+def test_a_fleet_file_takes_what_was_measured(graph: Graph) -> None:
+    found = {"compile": COMPILED, "plans": PLANS}
+    advised = yaml.safe_load(lines(model_settings(found, graph, "medusa", "measured: peakplan bench neuron-day")))
+
+    whole = yaml.safe_load((FLEETS / "dev.yaml").read_text(encoding="utf-8"))
+    model = FleetSettings.model_validate(whole | {"model": whole["model"] | advised}).model
+    assert (model.batch_size, model.speculation_length) == (graph.batch, COMPILED[graph.name]["rows"])
+    assert (model.sequence_length, model.context_buckets) == (COMPILED[graph.name]["sequence_length"], (64, 384))
+    assert model.service_time.mean_ms == PLANS[graph.name]["medusa"]["mean_ms"]
+    assert model.service_time.is_measured
+
+
+def test_chains_are_advised_as_what_they_are() -> None:
+    chain = replace(TREE, kind="chain", layout=True)
+    assert chain.name == f"{TREE.name}-chain-layout"
+    found = {"compile": {chain.name: COMPILED[TREE.name]}, "plans": {chain.name: PLANS[TREE.name]}}
+    settings = model_settings(found, chain, "medusa", "measured: peakplan bench neuron-day")
+    assert (settings["graph"], settings["weight_layout"]) == ("chain", True)
+
+
+def test_each_graph_has_parts_of_its_own_and_all_are_compiled_first() -> None:
+    day = Day(FLEETS, FLEETS, FLEETS, "inf2", 2, 3, graphs(batches=(1, 4)))
+    named = [task.name for task in tasks(day)]
+    assert named[0] == "machine"
+    assert [task.part for task in tasks(day)] == ["machine", *["compile"] * 4, "order", *["steps"] * 4, *["plans"] * 4]
+    assert len(set(named)) == len(named)
+
+
+@pytest.fixture
+def day(tmp_path: Path) -> Day:
     (tmp_path / "results").mkdir()
-    day = Day(tmp_path / "model", tmp_path, tmp_path, "inf2", 2, 3, (TREE,))
-    assert words in run_task(day, Task("steps", TREE, limit=0.5), [str(python)])["failed"]
+    return Day(tmp_path / "model", tmp_path, tmp_path, "inf2", 2, 3, (TREE,))
+
+
+def interpreter(tmp_path: Path, does: str) -> list[str]:
+    """A Python of the test's own; the result's file is its fifth word."""
+    file = tmp_path / "python"
+    file.write_text(f'#!/bin/bash\necho "$4" >> {tmp_path}/asked\n{does}\n', encoding="utf-8")
+    file.chmod(0o755)
+    return [str(file)]
+
+
+def test_a_result_is_kept_until_what_was_asked_changes(day: Day, tmp_path: Path) -> None:
+    python = interpreter(tmp_path, """echo '{"seconds": 3}' > "$5" """)
+    again = Day(day.model_dir, day.cache_dir, day.folder, "inf2", 3, 3, (TREE,))
+    for each in (day, day, again):
+        assert run_task(each, Task("plans", TREE), python) == {"seconds": 3}
+    assert (tmp_path / "asked").read_text(encoding="utf-8").split() == ["plans", "plans"]
+    assert json.loads(result_file(again, f"plans:{TREE.name}").read_text(encoding="utf-8"))["of"] == inputs(again)
+
+
+def test_a_process_that_dies_is_told_with_its_last_words_and_tried_again(day: Day, tmp_path: Path) -> None:
+    python = interpreter(tmp_path, "echo nrt_init failed; kill -9 $$")
+    for _ in range(2):
+        failed = run_task(day, Task("steps", TREE), python)["failed"]
+        assert "ended with status -9" in failed
+        assert failed.endswith("nrt_init failed")
+    assert (tmp_path / "asked").read_text(encoding="utf-8").split() == ["steps", "steps"]
+
+
+def test_a_part_that_hangs_is_ended_with_all_that_it_started(day: Day, tmp_path: Path) -> None:
+    lock = tmp_path / "core"
+    python = interpreter(tmp_path, f"exec 9>{lock}; flock 9; sleep 600 & sleep 600")
+    failed = run_task(day, Task("steps", TREE, limit=0.5), python)["failed"]
+    assert "ended after 0 s" in failed
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # its child held it, too
 
@@ -105,7 +159,10 @@ def packages(part: str) -> set[str]:
     ("module", "has"),
     [
         # What the SDK's container has of itself (its pins, read in aws-neuron/deep-learning-containers).
-        ("rehearsal.bench.neuron_day.parts", packages("replica") | {"torch", "numpy", "safetensors", "tokenizers"}),
+        (
+            "rehearsal.bench.neuron_day.parts",
+            packages("replica") | {"torch", "numpy", "safetensors", "tokenizers"},
+        ),
         ("rehearsal.bench.neuron_day.__main__", packages("triton")),
         ("service.__main__", packages("triton")),  # the gateway itself, which has no torch and no numpy there
     ],
@@ -174,10 +231,7 @@ def test_the_day_comes_to_its_end_and_goes_on_where_it_was_broken_off(
     assert found["boot"]["first_plan"]["source"] == "model", "the service plans on the cores that the parts have left"
     assert found["triton"] == {"skipped": "there is no Triton here; the service's image has one"}
     assert "To be put into the fleet file" in done.stdout
-    advised = yaml.safe_load(done.stdout.partition("fleet file:")[2])["model"]
-    assert advised == found["deploy"]
-    whole = dev_with({"surge.times": 1})
-    assert FleetSettings.model_validate(whole | {"model": whole["model"] | advised}).model.service_time.is_measured
+    assert yaml.safe_load(done.stdout.partition("fleet file:")[2])["model"] == found["deploy"]
     assert list(asked(tmp_path)) == ["machine", "compile", "compile", "order", "steps", "steps", "plans", "plans"]
 
     (tmp_path / "results" / "inf2-plans-tree-rows-batch-2-core-1.json").unlink()
@@ -265,6 +319,26 @@ def test_one_command_mounts_all_that_the_image_lacks(programs: Programs) -> None
         "--chip trn1 --cores 1 2",
     ):  # fmt: skip
         assert words in command
+
+
+@pytest.mark.parametrize(
+    ("needs", "rights"),
+    [
+        ("--cap-drop ALL", "none"),
+        ("--ulimit memlock=-1:-1", "memory"),
+        ("--cap-add SYS_ADMIN --cap-add IPC_LOCK", "aws"),
+    ],
+)
+def test_the_runtime_is_tried_with_more_and_more_rights(programs: Programs, needs: str, rights: str) -> None:
+    done = started(programs, f'[[ $* != *device.py || "$*" == *"{needs}"* ]]')
+    assert done.returncode == 0, done.stderr
+    assert f"the runtime starts with device_rights: {rights}" in done.stdout
+    assert f"-m rehearsal.bench.neuron_day --device-rights {rights} " in programs.asked()[-1]
+
+
+def test_the_image_that_was_built_here_serves_where_none_was_baked(programs: Programs) -> None:
+    assert started(programs, "[[ $* != *peakplan:baked* ]]").returncode == 0
+    assert " peakplan:latest -m rehearsal.bench.neuron_day" in programs.asked()[-1]
 
 
 @pytest.mark.parametrize(
