@@ -53,29 +53,25 @@ def conversations(split: Split, folder: Path = FOLDER) -> list[tuple[str, Conver
     """Return (writer, conversation) of every committed row of a split. Raises ValueError for a file with a fault."""
     written: dict[str, list[Conversation]] = defaultdict(list)
     for path in sorted(folder.glob("*.gz")):
-        for writer, kept in _by_writer(path):
-            written[writer] += kept
-    return [
-        (writer, conversation)
-        for writer in sorted(written)
-        if (writer in DEV_WRITERS) == (split == "dev")
-        for conversation in written[writer]
-    ]
+        for writer, rows in _by_writer(path):
+            if (writer in DEV_WRITERS) == (split == "dev"):  # reading the others' rows takes seconds
+                named = f"{path.name}, writer {writer}"
+                kept, faults = (scored_rows(rows), []) if ".jsonl" in path.name else notation.read_text(rows, named)
+                if faults:
+                    raise ValueError(faults[0])
+                written[writer] += kept
+    return [(writer, conversation) for writer in sorted(written) for conversation in written[writer]]
 
 
-def _by_writer(path: Path) -> Iterator[tuple[str, list[Conversation]]]:
-    """Yield (writer, conversations) of a file. JSON lines name their writer; in the notation a heading does."""
+def _by_writer(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield (writer, rows) of a file. JSON lines name their writer; in the notation a heading does."""
     text = gzip.decompress(path.read_bytes()).decode()
     if ".jsonl" in path.name:
         for writer, lines in groupby(text.splitlines(), lambda line: str(json.loads(line)["writer"])):
-            yield writer, scored_rows("\n".join(lines))
+            yield writer, "\n".join(lines)
         return
     _, *sections = _HEADING.split(text)
-    for writer, rows in zip(sections[::2], sections[1::2], strict=True):
-        kept, faults = notation.read_text(rows, f"{path.name}, writer {writer}")
-        if faults:
-            raise ValueError(faults[0])
-        yield writer, kept
+    yield from zip(sections[::2], sections[1::2], strict=True)
 
 
 def scored_rows(text: str) -> list[Conversation]:
