@@ -9,6 +9,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from service.decoding.llama_config import LlamaConfig
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import SHIPPED_MODEL
@@ -19,6 +21,7 @@ from service.weights.model_card import BASE_FOLDER, read_card
 from service.weights.model_folder import base_folder, require_memory
 from service.weights.tokenizer_file import read_tokenizer
 from training.settings import TrainingSettings
+from training.tuned import precision
 
 _SHIPPED_LAYERS = 106_168_320  # weights in the linear layers of the shipped base, which the recorded minutes are of
 _PARTIAL = f"{BASE_FOLDER}.partial"
@@ -91,9 +94,9 @@ def check_base(base: Base, settings: TrainingSettings, vocabulary: Vocabulary) -
     """
     vocabulary.check_tokens(read_tokenizer(base.folder / "tokenizer.json"), settings.vocabulary)
     adapter, hidden = base.adapter(settings.adapter.rank), base.config.hidden_size
-    # Each process holds the base in bfloat16 with the adapter, its average, gradient and Adam's two moments; later, its
-    # weights in float16 and in int8. What a batch takes beside them is not counted.
-    each = max(2 * base.parameters + 20 * adapter, 3 * base.parameters)
+    # Each process holds the base with the adapter, its average, gradient and Adam's two moments; later, its weights in
+    # float16 and in int8. What a batch takes beside them is not counted.
+    each = max(precision(torch.device("cpu")).itemsize * base.parameters + 20 * adapter, 3 * base.parameters)
     require_memory(settings.processes * each, f"training {base.folder.name} in {settings.processes} processes")
     recorded = json.loads((SHIPPED_MODEL / "training.json").read_text(encoding="utf-8"))["minutes"]
     hours = (

@@ -27,7 +27,7 @@ from service.weights.tokenizer_file import read_tokenizer
 from training.data.examples import IGNORED, EncodedExample, encode_turns, target_sets, within
 from training.data.mix import Source
 from training.settings import AdapterSettings
-from training.tuned import run_processes
+from training.tuned import precision, run_processes
 
 _BUCKET = 1024  # examples
 
@@ -172,7 +172,8 @@ def _work(rank: int, world: int, rendezvous: Path, run: Finetuning, output: Path
 def _start(settings: AdapterSettings, base: Path, before: Path | None, device: torch.device) -> _Run:
     # The backward pass of a fused kernel costs a fifth of a CPU's step where sequences are this short.
     attention = "eager" if device.type == "cpu" else "sdpa"
-    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation=attention)
+    dtype = precision(device)
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=dtype, attn_implementation=attention)
     model = model.to(device)
     lora = LoraConfig(
         r=settings.rank,
@@ -218,10 +219,10 @@ def _train_step(
 ) -> float:
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate
-    device_type = batch.tokens.device.type
-    with torch.autocast(device_type, dtype=torch.bfloat16):
+    device, dtype = batch.tokens.device, precision(batch.tokens.device)
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=dtype is torch.bfloat16):
         causal = run.model.get_base_model()
-        mask = batch.mask.to(torch.bfloat16)
+        mask = batch.mask.to(dtype)
         hidden = causal.model(
             input_ids=batch.tokens, attention_mask=mask, position_ids=batch.positions, use_cache=False
         )

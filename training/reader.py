@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,8 +42,10 @@ from service.weights.model_card import read_card
 from service.weights.model_folder import base_folder
 from service.weights.tokenizer_file import read_tokenizer
 from training.data.examples import IGNORED, Example, within
+from training.data.mix import Source
 from training.reader_network import Batch, ReaderNetwork, Shape
 from training.settings import TrainingSettings
+from training.tuned import precision
 
 # Lists of sources that rows name for a question about one product.
 SOURCES: Final = (
@@ -213,10 +216,15 @@ def train_reader(settings: TrainingSettings, model_dir: Path) -> None:
     write_reader(run.average, words, choices, model_dir)
 
 
+@lru_cache(1)
+def _source(settings: TrainingSettings) -> Source:
+    return settings.open_source()  # once a process: it reads for a quarter of a minute
+
+
 def _epoch(settings: TrainingSettings, choices: Choices, vocabulary: Vocabulary, number: int) -> list[Row]:
     """Return the rows of one epoch."""
     rng = random.Random(f"{settings.seed}/reader/{number}")
-    drawn = (within(turn, vocabulary) for turns in settings.open_source().epoch(rng) for turn in turns)
+    drawn = (within(turn, vocabulary) for turns in _source(settings).epoch(rng) for turn in turns)
     rows = (row_of(turn, choices, vocabulary) for turn in drawn if turn is not None)
     return [row for row in rows if row.texts]
 
@@ -330,13 +338,14 @@ class _Run:
         self.network.train()
         found = list(batches(rows, self._chosen.batch_words, random.Random(f"{self._seed}/{epoch}")))
         total, running = len(found) * self._chosen.epochs, 0.0
+        fast = precision(torch.device("cpu")) is torch.bfloat16
         for batch in found:
             self._step += 1
             warm = min(1.0, self._step / min(self._chosen.warmup_steps, total / 4))
             falling = max(_LEAST_RATE, 0.5 * (1 + math.cos(math.pi * min(1.0, self._step / total))))
             for group in self._optimizer.param_groups:
                 group["lr"] = self._chosen.learning_rate * warm * falling
-            with torch.autocast("cpu", torch.bfloat16):
+            with torch.autocast("cpu", torch.bfloat16, enabled=fast):
                 loss = losses(self.network, batch, self._listed)
             self._optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

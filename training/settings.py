@@ -8,6 +8,7 @@ from service.settings.choices import SHIPPED_MODEL
 from training.data.mix import Mix, Shares, Source
 
 _SCALED = ("written", "conversations")  # shares of our own material
+_LEAST_EPOCHS = 2  # of the reader, so that a rehearsal goes from one to the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class TrainingSettings:
                 warmup_steps=part(adapter.warmup_steps),
                 checkpoint_every=part(adapter.checkpoint_every),
             ),
+            reader=replace(self.reader, epochs=max(_LEAST_EPOCHS, part(self.reader.epochs))),
             heads=replace(self.heads, questions=part(self.heads.questions)),
             kind_head=self.kind_head.scaled(scale),
             worth=replace(

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ class Conversation:
     turns: list[Turn] = field(default_factory=list)
 
 
+@lru_cache(1 << 16)
 def plain(text: str) -> str:
     """Fold case, white space and apostrophes: how spans are compared with what was said."""
     return re.sub(r"\s+", " ", text.lower().replace("’", "'")).strip()
