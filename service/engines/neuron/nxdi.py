@@ -120,14 +120,8 @@ def _rows(config: Any) -> int:
     return rows
 
 
-def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_layout: bool = False) -> Any:
-    """Return a causal language model class of NxDI's with our graph; `unrotated_layers` have no position (NoPE).
-
-    The same for every architecture: what they have in common is NxDI's base class, whose Medusa method is replaced.
-    With `weight_layout` the compiler chooses the weights' layout for the step, which stock NxDI has it do for the plain
-    graph and not for Medusa's.
-    """
-    stock_model: Any = stock._model_cls
+def _model_class(stock_model: Any, unrotated_layers: Sequence[int]) -> Any:
+    """Return NxDI's model with our graph, without an LM head."""
 
     class PlannerModel(stock_model):  # type: ignore[misc]
         _medusa_forward = hidden_states
@@ -146,8 +140,19 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_la
             super().init_inference_optimization(config)
             self.kv_mgr.get_cache = partial(_as_it_lies, self.kv_mgr, self.kv_mgr.get_cache)
 
+    return PlannerModel
+
+
+def planner_class(stock: Any, unrotated_layers: Sequence[int] = (), *, weight_layout: bool = False) -> Any:
+    """Return a causal language model class of NxDI's with our graph; `unrotated_layers` have no position (NoPE).
+
+    The same for every architecture: what they have in common is NxDI's base class, whose Medusa method is replaced.
+    With `weight_layout` the compiler chooses the weights' layout for the step, which stock NxDI has it do for the plain
+    graph and not for Medusa's.
+    """
+
     class Planner(stock):  # type: ignore[misc]
-        _model_cls = PlannerModel
+        _model_cls = _model_class(stock._model_cls, unrotated_layers)
 
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
