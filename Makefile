@@ -18,11 +18,13 @@ ORDER ?=
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/.venv/bytecode
 # Two runs beside each other, one a core: CDK keeps one Node process from its import on, which did not outlive ten minutes of
-# other tests, so what imports it has a run of its own. What that one says comes at the end.
-TESTS = @said=$$(mktemp); $(BIN)/python -m pytest $(ORDER) -m "$(1)" tests/infra tests/ami >"$$said" 2>&1 & fleet=$$!; \
-	trap 'kill $$fleet' INT TERM; failed=0; \
-	$(BIN)/python -m pytest $(ORDER) -m "$(1)" --ignore tests/infra --ignore tests/ami --ignore tests/conformance || failed=1; \
-	wait $$fleet || failed=1; cat "$$said"; rm "$$said"; exit $$failed
+# other tests, so what imports it has a run of its own, and training's tests follow it. What those say comes at the end.
+BESIDE := tests/infra tests/ami tests/training
+PYTEST = $(BIN)/python -m pytest $(ORDER) -m "$(1)"
+TESTS = @said=$$(mktemp); (failed=0; $(PYTEST) tests/infra tests/ami || failed=1; $(PYTEST) tests/training || failed=1; exit $$failed) >"$$said" 2>&1 & beside=$$!; \
+	trap 'pkill -P $$beside || kill $$beside' INT TERM; failed=0; \
+	$(PYTEST) $(BESIDE:%=--ignore %) --ignore tests/conformance || failed=1; \
+	wait $$beside || failed=1; cat "$$said"; rm "$$said"; exit $$failed
 # A base of one's own has a work folder and a model of its own name: nothing of the shipped one is touched.
 TRAINED = $(if $(BASE),$(or $(OUTPUT),models/$(notdir $(BASE:%/=%))),$(MODEL))
 # $(call OPTION,--option,VARIABLE): the option, where the variable is given.

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class MotoServer:
         asked = urllib.request.Request(f"{self.url}/moto-api/reset", method="POST")
         urllib.request.urlopen(asked, timeout=PATIENCE).close()
 
+    @cache  # noqa: B019  # a client takes longer to make than most of its calls take; a server is one of a few
     def client(self, service: str, region: str = REGION) -> Any:
         """A boto3 client of the server."""
         return boto3.client(

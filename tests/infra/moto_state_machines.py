@@ -21,6 +21,8 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state
 )
 from moto.stepfunctions.parser.asl.component.state.wait.wait_function.wait_function import WaitFunction
 from moto.stepfunctions.parser.asl.eval.environment import Environment
+from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguageParser
+from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 from moto.stepfunctions.parser.models import StepFunctionsParserBackend, stepfunctions_parser_backends
 
 LONGEST_WAIT_SECONDS = 0.3
@@ -40,7 +42,21 @@ def run_state_machines() -> None:
 
     setattr(StepFunctionsParserBackend, "_validate_definition", staticmethod(refused))  # noqa: B010
     _executions_start_executions()
+    _parse_once()
     setattr(WaitFunction, "_wait_interval", _wait_shortly)  # noqa: B010
+
+
+def _parse_once() -> None:
+    """Keep the syntax tree of each machine: every execution would parse it anew, a quarter of a second long."""
+    parse, trees = AmazonStateLanguageParser.parse, dict[str, Any]()
+
+    def parsed(machine: str) -> tuple[Any, Any]:
+        if machine in trees:
+            return Preprocessor().visit(trees[machine]), trees[machine]
+        program, trees[machine] = parse(machine)
+        return program, trees[machine]
+
+    setattr(AmazonStateLanguageParser, "parse", staticmethod(parsed))  # noqa: B010
 
 
 def _wait_shortly(_: WaitFunction, env: Environment, wait_seconds: int) -> None:

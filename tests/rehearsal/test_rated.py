@@ -52,11 +52,13 @@ def by_model(shop: Shop, products: dict[str, Product]) -> dict[str, Any]:
     return asyncio.run(measure_rated(written, shop, products))
 
 
+@pytest.mark.slow
 def test_three_options_are_shown_for_95_percent_of_the_kept_questions(by_model: dict[str, Any]) -> None:
     assert by_model["questions"] == 200
     assert by_model["three"] >= 190
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(strict=True, reason="the model misses one rating in eight: `python -m rehearsal.answers`")
 def test_all_options_meet_price_exclusions_and_rating_in_95_percent(by_model: dict[str, Any]) -> None:
     assert by_model["all_meet"] >= 0.95, by_model["wrong"]

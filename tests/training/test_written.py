@@ -60,6 +60,7 @@ def test_no_sentence_has_the_words_of_a_judged_case() -> None:
     assert not [text for text in TEXTS if has_the_same_words(text)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CASES.is_file(), reason="the behaviour cases are not beside this checkout")
 def test_no_sentence_is_near_identical_to_a_judged_case() -> None:
     assert not [text for text in TEXTS if is_near(text)]
@@ -135,6 +136,7 @@ def test_nothing_that_is_written_has_the_words_of_a_judged_case() -> None:
     assert not [text for text in written_texts() if has_the_same_words(text)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CASES.is_file(), reason=f"the behaviour cases are not beside this checkout ({CASES})")
 def test_nothing_that_is_written_is_near_identical_to_a_judged_case() -> None:
     assert not [text for text in written_texts() if is_near(text)]

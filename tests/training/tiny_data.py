@@ -29,7 +29,7 @@ def written(folder: Path, *rows: Any) -> Path:
     return path
 
 
-SMALL = Shares(attributes=60, products=60, categories=40, written=0.02, support=40, out_of_scope=20, conversations=0.05)
+SMALL = Shares(attributes=60, products=60, categories=40, written=0.02, support=40, out_of_scope=20, conversations=0.01)
 
 
 def write_data(folder: Path) -> Path:

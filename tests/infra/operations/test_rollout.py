@@ -208,6 +208,7 @@ def test_harm_goes_nowhere_back_from_other_templates(account: Account) -> None:
     assert account.running() == everywhere(BEFORE), "the image before is not to blame for what templates did"
 
 
+@pytest.mark.slow
 def test_a_cell_that_the_fleet_file_no_longer_has_never_runs_on_unwatched(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +275,7 @@ def test_a_rollback_is_one_update_of_each_stack_and_the_next_one_goes_further(ac
     assert account.roll_back(LATER) == everywhere(LATER)
 
 
+@pytest.mark.slow
 def test_a_rollback_never_returns_to_a_release_that_did_harm(account: Account) -> None:
     """The deploy of such a release has created a cell before its canary was hurt."""
     every = account.settings
@@ -289,6 +291,7 @@ def test_a_rollback_never_returns_to_a_release_that_did_harm(account: Account) -
     assert account.running() == everywhere(BEFORE) | {"cell-4": LATER}
 
 
+@pytest.mark.slow
 def test_a_rollback_of_a_deploy_that_was_broken_off_returns_only_what_it_moved(account: Account) -> None:
     for image in (BEFORE, NEXT):
         assert account.deploy(image) == 0

@@ -106,6 +106,7 @@ def test_what_a_deploy_has_behind_it_is_skipped(account: Account) -> None:
     assert account.running() == everywhere(BEFORE) | {"cell-4": NEXT}
 
 
+@pytest.mark.slow
 def test_a_mark_whose_stack_is_gone_is_not_trusted(account: Account) -> None:
     account.ended(account.hand_over(BEFORE))
     account.client("cloudformation").delete_stack(StackName=f"peakplan-{account.settings.name}-cell-2")
@@ -147,6 +148,7 @@ def test_a_rollback_stops_the_machine_itself(account: Account) -> None:
     assert account.running() == everywhere(BEFORE)
 
 
+@pytest.mark.slow
 def test_what_was_rolled_back_by_hand_is_not_skipped_when_it_is_deployed_again(account: Account) -> None:
     for image in (BEFORE, NEXT):
         assert account.ended(account.hand_over(image))["status"] == "SUCCEEDED"
@@ -155,6 +157,7 @@ def test_what_was_rolled_back_by_hand_is_not_skipped_when_it_is_deployed_again(a
     assert account.running() == everywhere(NEXT), "what succeeded is there"
 
 
+@pytest.mark.slow
 def test_what_a_broken_off_deploy_changed_is_not_skipped(account: Account) -> None:
     """The mark of the deploy before it is true no more."""
     account.ended(account.hand_over(BEFORE))

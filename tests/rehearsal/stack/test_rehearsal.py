@@ -202,6 +202,7 @@ def test_what_shows_that_a_part_is_left_out_is_what_the_judge_says() -> None:
     assert all(any(BROKEN[name].sign in complaint for complaint in complaints) for name, complaints in said.items())
 
 
+@pytest.mark.slow
 def test_a_figure_whose_twin_is_another_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     live = {**asdict(CALM_ONES), "alerts": []}
     figure = {
