@@ -25,6 +25,7 @@ from infra.operations.command import OVER, UNDER
 from infra.operations.deploy_lock import Action, DeployLock, LockedError
 from infra.operations.deployed_cell import DeployedCell, described, stack_of
 from infra.operations.deployment_state import DeploymentState, StateStore
+from infra.operations.handover import stop_executions
 from infra.operations.release import Release
 from infra.operations.rollback import roll_back
 from tests.infra.fleet.fleets import dev_fleet
@@ -122,6 +123,10 @@ class Account:
     def described(self, execution: str) -> dict[str, Any]:
         found: dict[str, Any] = self.client("stepfunctions").describe_execution(executionArn=execution)
         return found
+
+    def stop(self) -> None:
+        """Stop the rollout with what it started: Step Functions does both, moto lets the latter renew the lock on."""
+        assert stop_executions(self.settings, self.client, "a test")
 
     def take_over(self, image: str, *options: str) -> str:
         """`make release TAKE_OVER=1`, once the emulator has ended the last call of what was stopped."""

@@ -84,7 +84,7 @@ def test_what_was_interrupted_goes_on_where_it_was(account: Account) -> None:
     eventually(lambda: account.running()["cell-1"] == NEXT, "the canary was not changed")
     with pytest.raises(LockedError, match="a deploy runs"):
         account.hand_over(NEXT)
-    account.client("stepfunctions").stop_execution(executionArn=first, cause="a test")
+    account.stop()
     assert account.ended(first)["status"] in ("ABORTED", "FAILED")  # moto's worker may write the latter over it
     later = datetime.now(UTC) + timedelta(minutes=6)
     assert account.running() == everywhere(BEFORE) | {"cell-1": NEXT}
@@ -163,7 +163,7 @@ def test_what_a_broken_off_deploy_changed_is_not_skipped(account: Account) -> No
     account.ended(account.hand_over(BEFORE))
     first = account.hand_over(NEXT, bakes=True)
     eventually(lambda: account.running()["cell-1"] == NEXT, "the canary was not changed")
-    account.client("stepfunctions").stop_execution(executionArn=first, cause="a test")
+    account.stop()
     account.ended(first)
     later = datetime.now(UTC) + timedelta(minutes=6)
     account.now = lambda: later
