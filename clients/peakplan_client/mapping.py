@@ -287,6 +287,7 @@ class _UniqueKeys(yaml.SafeLoader):
 _HINTS = {
     "extra_forbidden": "is not a key of a mapping: remove it, or look its name up in docs/search.md",
     "missing": "is required: add it",
+    "model_type": "must have keys with values: docs/search.md has them",
     "string_pattern_mismatch": "must be a name without quotes, \\ ; * ^ (a currency: three capitals such as USD)",
     "value_error": "{error}",
 }

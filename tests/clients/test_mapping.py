@@ -40,7 +40,8 @@ def test_a_bad_mapping_is_refused_with_file_key_and_what_to_do(tmp_path: Path, m
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(b"", ""), (b"[]", ""), (b"just words", ""), (b"index: products", ""),
+    [(b"", "must have keys with values"), (b"[]", "must have keys with values"),
+     (b"just words", "must have keys with values"), (b"index: products", "text is required: add it"),
      (b"\xff\xfe\x00", "cannot be read"), (None, "cannot be read")],
 )  # fmt: skip
 def test_what_is_no_mapping_is_refused(tmp_path: Path, content: bytes | None, told: str) -> None:
